@@ -1,0 +1,1 @@
+"""The `gmc` command."""

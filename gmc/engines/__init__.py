@@ -1,0 +1,1 @@
+"""Rollout engines: what turns prompts into sampled responses."""

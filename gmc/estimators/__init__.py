@@ -1,0 +1,1 @@
+"""Correction rules for stale rollouts: the contract, the registry, and one short file a rule."""

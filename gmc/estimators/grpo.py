@@ -1,0 +1,37 @@
+"""Vanilla GRPO: the two-sided clipped token surrogate with group-centred advantages."""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator, EstimatorSettings, Normalizer, group_centred
+from gmc.estimators.batch import Batch
+
+
+class GRPO(Estimator):
+    """min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) per token, with r against the behavior policy; no dual clip, no KL."""
+
+    name = "grpo"
+    summary = "Vanilla GRPO: two-sided clipped token ratios against the behavior policy, group-centred advantage"
+    formula = "min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) per token, r = π/μ"
+    reference = "Shao et al., arXiv 2402.03300; set up as the baseline of arXiv 2610.01896"
+    evidence = "Exact in common frameworks. A negative advantage keeps unbounded ratios, so log-ratios are clamped at ±20."
+    scope = "token"
+    bounded = False
+    normalizer = Normalizer.SEQ_MEAN_TOKEN_MEAN
+
+    class Settings(EstimatorSettings):
+        """epsilon_low, epsilon_high: half-widths of the clip range."""
+
+        epsilon_low: float = Field(0.2, gt=0, lt=1, description="ratios are clipped below at 1 - epsilon_low")
+        epsilon_high: float = Field(0.2, gt=0, description="ratios are clipped above at 1 + epsilon_high")
+
+    def advantages(self, batch: Batch) -> Tensor:
+        """R − R̄ by group, without the standard deviation, as in arXiv 2610.01896."""
+        return group_centred(batch.rewards_PG)
+
+    def objective(self, batch: Batch) -> Tensor:
+        """The clipped surrogate; tokens on the clipped side have zero gradient."""
+        ratio_BT = torch.exp(batch.log_ratio_BT.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP))
+        low, high = 1 - self.settings.epsilon_low, 1 + self.settings.epsilon_high
+        return torch.minimum(ratio_BT * batch.advantages_B1, ratio_BT.clamp(low, high) * batch.advantages_B1)

@@ -1,0 +1,1 @@
+"""Grading: is a response's final answer the gold answer?"""

@@ -1,0 +1,1 @@
+"""Problems: a question, its gold answer, and where both came from."""

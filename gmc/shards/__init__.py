@@ -1,0 +1,1 @@
+"""Shards: the Parquet files through which the commands talk."""

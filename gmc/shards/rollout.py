@@ -1,0 +1,66 @@
+"""One response as a row, and what a file of them says about itself."""
+
+from dataclasses import dataclass, field
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One sampled response with everything a later command needs of it. Ids are the record; text is for people.
+
+    batch, group, sample: launch batch, group within it (0..P-1), sample within the group (0..G-1).
+    policy_version: version of the weights that generated every token of it (pinned before generation starts).
+    response_token_ids: every sampled token, the end token and those completing a stop string included; may be empty.
+    engine_logprobs, trainer_logprobs: log-probability of each response token under the policy that sampled it, as the
+        engine reported it and as the trainer's own forward pass gives it; trainer_entropies: entropy (nats) of the
+        full next-token distribution at each response token. Each has one value a response token or is None in a whole file.
+    grade: "correct", "incorrect", "unparseable", "timeout". answer: the gold. prediction: the extracted answer or None.
+    launched_at, ready_at: virtual or wall clock, None when not simulated.
+    """
+
+    run_id: str
+    problem_id: str
+    batch: int
+    group: int
+    sample: int
+    policy_version: int
+    prompt_token_ids: list[int]
+    response_token_ids: list[int]
+    finish_reason: str
+    reward: float
+    grade: str
+    answer: str
+    prediction: str | None
+    prompt: str
+    response: str
+    engine_logprobs: list[float] | None = None
+    trainer_logprobs: list[float] | None = None
+    trainer_entropies: list[float] | None = None
+    launched_at: float | None = None
+    ready_at: float | None = None
+
+
+@dataclass(frozen=True)
+class ShardMetadata:
+    """The file-level record of a shard: enough to refuse a foreign or incompatible file by name.
+
+    weights_hash: SHA-256 of the generating policy's float32 weights; tokenizer_hash: SHA-256 of its vocabulary;
+    sampling: every sampling value as text; logprob_kinds: which of "engine", "trainer" the file holds.
+    """
+
+    run_id: str
+    model_id: str
+    weights_hash: str
+    tokenizer_hash: str
+    vocabulary_size: int
+    engine: str
+    engine_version: str
+    sampling: dict[str, str]
+    template_id: str
+    logprob_kinds: tuple[str, ...]
+    seed: int
+    group_size: int
+    gmc_version: str
+    schema_version: int = SCHEMA_VERSION
+    extra: dict[str, str] = field(default_factory=dict)
