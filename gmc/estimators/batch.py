@@ -22,7 +22,7 @@ class Need(StrEnum):
     PLANNED_UPDATES = "planned updates"
 
 
-class UndeclaredNeed(AttributeError):
+class UndeclaredNeedError(AttributeError):
     """A rule read something that it did not declare in `needs`."""
 
 
@@ -47,7 +47,7 @@ class Batch:
         try:
             return self.brought[need]
         except KeyError:
-            raise UndeclaredNeed(f"the rule reads {need.value} but does not declare Need.{need.name} in `needs`") from None
+            raise UndeclaredNeedError(f"the rule reads {need.value} but does not declare Need.{need.name} in `needs`") from None
 
     @property
     def groups(self) -> int:
