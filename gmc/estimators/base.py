@@ -24,7 +24,6 @@ How the known rules fit, none of them touching the trainer:
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -33,25 +32,12 @@ from torch import Tensor
 
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
+from gmc.estimators.normalizer import Normalizer
 
 Scope = Literal["token", "sequence", "group", "batch"]
 
 LOG_RATIO_CLAMP = 20.0
 """Rules with unbounded weights clamp log-ratios at ±20 before exp, so that a weight stays below 4.9e8."""
-
-
-class Normalizer(StrEnum):
-    """How the masked per-token objective becomes one number, by the field's names. Denominators are global and fixed.
-
-    token-mean: Σ over tokens / all response tokens of the batch. seq-mean-token-mean: mean over sequences of the mean over
-    tokens. seq-mean-token-sum: mean over sequences of the sum. seq-mean-token-sum-norm: that divided by the constant
-    L_max, the run's maximum response tokens (Dr. GRPO's constant; never the padded length).
-    """
-
-    TOKEN_MEAN = "token-mean"
-    SEQ_MEAN_TOKEN_MEAN = "seq-mean-token-mean"
-    SEQ_MEAN_TOKEN_SUM = "seq-mean-token-sum"
-    SEQ_MEAN_TOKEN_SUM_NORM = "seq-mean-token-sum-norm"
 
 
 class EstimatorSettings(BaseModel):

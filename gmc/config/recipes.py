@@ -1,0 +1,27 @@
+"""Finding recipes: TOML files whose names tell the experiment."""
+
+from pathlib import Path
+
+import gmc
+from gmc.errors import UsageError
+
+
+def recipes_directory() -> Path:
+    """Where the shipped recipes lie: inside an installed package, or at the top of a source checkout."""
+    package = Path(gmc.__file__).parent
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parent / "recipes"
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe given by name or path. Raises `UsageError` listing the names when there is none."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.parent != Path():
+        if path.is_file():
+            return path
+        raise UsageError(f"--recipe {name}: no such file")
+    shipped = recipes_directory() / f"{name}.toml"
+    if shipped.is_file():
+        return shipped
+    names = ", ".join(sorted(file.stem for file in recipes_directory().glob("*.toml")))
+    raise UsageError(f"--recipe {name}: no such recipe; there are {names} (or give a .toml file)")
