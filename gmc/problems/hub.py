@@ -1,0 +1,50 @@
+"""Rows of a data set that the `datasets` library loads: a hub name, or a folder of data files."""
+
+from pathlib import Path
+from typing import Any
+
+from gmc.errors import DataError, UsageError
+from gmc.problems.rows import Row
+
+
+def read_hub_rows(source: str, *, split: str | None) -> tuple[list[Row], str]:
+    """(rows, split) of "owner/name", "owner/name:config" or a folder.
+
+    Without `split`: the only split that has rows, else "train". Raises `DataError` naming the file to pass when the hub cannot
+    be reached, `UsageError` when the choice of split is unclear or wrong.
+    """
+    import datasets
+
+    name, config = source, None
+    if not Path(source).is_dir():
+        name, _, config_name = source.partition(":")
+        config = config_name or None
+    try:
+        loaded = datasets.load_dataset(name, config)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{source}: could not load this data set ({type(error).__name__}: {reason}); without network, download its file "
+            "elsewhere and pass the .jsonl, .json, .parquet or .csv file in place of the name"
+        ) from error
+    chosen = _choose_split(source, {key: len(value) for key, value in loaded.items()}, split)
+    return [Row(record, f"row {number}") for number, record in enumerate(_records(loaded[chosen]), start=1)], chosen
+
+
+def _choose_split(source: str, sizes: dict[str, int], split: str | None) -> str:
+    listed = ", ".join(f"{name} ({count} rows)" for name, count in sizes.items())
+    if split is not None:
+        if split not in sizes:
+            raise UsageError(f"{source}: no split {split!r}; it has {listed}")
+        return split
+    filled = [name for name, count in sizes.items() if count]
+    if len(filled) == 1:
+        return filled[0]
+    if "train" in filled:
+        return "train"
+    raise UsageError(f"{source}: choose a split with --split; it has {listed}")
+
+
+def _records(dataset: Any) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = dataset.with_format("arrow")[:].to_pylist()
+    return records

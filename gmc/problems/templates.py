@@ -1,0 +1,98 @@
+"""Prompt templates, versioned by id: how a question is put to a model, and where its answer ends.
+
+A template never changes once published; a better one gets a new id. Its stop strings belong to it, because a base model that
+has seen examples goes on to write the next problem. The id stands in every shard and every result.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gmc.errors import UsageError
+from gmc.problems.arithmetic import PROMPT
+from gmc.problems.checks import normalize_question
+from gmc.problems.shots import BOXED_SHOTS, MINERVA_SHOTS, Shot
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+INSTRUCTION = "Solve the problem step by step, and put the final answer in \\boxed{}."
+
+
+@dataclass(frozen=True)
+class Template:
+    """A way to write the prompt for a question.
+
+    template_id: its versioned name; stop: strings that end a response; write: question to text; chat: whether the model's own
+    chat template is applied to that text.
+    """
+
+    template_id: str
+    stop: tuple[str, ...]
+    write: Callable[[str], str]
+    chat: bool = False
+
+    def render(self, question: str, tokenizer: "PreTrainedTokenizerBase") -> str:
+        """The prompt as text. Raises `UsageError` when a chat template is wanted and the tokenizer has none."""
+        text = self.write(question)
+        if not self.chat:
+            return text
+        if not tokenizer.chat_template:
+            raise UsageError(f"template {self.template_id}: this model's tokenizer has no chat template; use another template")
+        conversation = [{"role": "user", "content": text}]
+        rendered: Any = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+        return str(rendered)
+
+    def encode(self, question: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+        """The prompt as token ids, with the special tokens that the tokenizer puts before plain text.
+
+        A chat template writes its own. Raises `UsageError` when the tokenizer cannot express a character of the prompt.
+        """
+        text = self.render(question, tokenizer)
+        encoded: Any = tokenizer(text, add_special_tokens=not self.chat)
+        token_ids = [int(token) for token in encoded["input_ids"]]
+        unknown = tokenizer.unk_token_id
+        if unknown is not None and unknown in token_ids:
+            raise UsageError(
+                f"this model's tokenizer cannot express the prompt {text[-60:]!r} (template {self.template_id}); "
+                "its vocabulary lacks some of the characters"
+            )
+        return token_ids
+
+
+def _with_shots(shots: tuple[Shot, ...], question: str) -> str:
+    """Worked examples, then the question. An example that is the question itself is left out: it would show the answer."""
+    asked = normalize_question(question)
+    blocks = [
+        f"Problem:\n{shot.problem}\n\nSolution:\n{shot.solution}" for shot in shots if normalize_question(shot.problem) != asked
+    ]
+    return "\n\n".join([*blocks, f"Problem:\n{question}\n\nSolution:\n"])
+
+
+TEMPLATES = {
+    template.template_id: template
+    for template in (
+        Template("arithmetic-v1", (), lambda question: PROMPT.format(question=question)),
+        Template("boxed-v1", ("\nProblem:",), lambda question: f"{INSTRUCTION}\n\nProblem:\n{question}\n\nSolution:\n"),
+        Template("math-two-shot-v1", ("\nProblem:",), lambda question: _with_shots(BOXED_SHOTS, question)),
+        Template(
+            "minerva-four-shot-v1",
+            ("I hope it is correct.", "\nProblem:"),
+            lambda question: _with_shots(MINERVA_SHOTS, question),
+        ),
+        Template("chat-v1", (), lambda question: f"{question}\n\n{INSTRUCTION}", chat=True),
+    )
+}
+
+
+def get_template(template_id: str) -> Template:
+    """The template of this id; raises `UsageError` listing the ids when there is none."""
+    template = TEMPLATES.get(template_id)
+    if template is None:
+        raise UsageError(f"template {template_id!r}: no such template; there are {', '.join(TEMPLATES)}")
+    return template
+
+
+def default_template(source: str) -> Template:
+    """The template used for a source of problems (as `load_problems` takes it) when no other is named."""
+    return get_template("arithmetic-v1" if source.partition(":")[0] == "arithmetic" else "math-two-shot-v1")
