@@ -1,0 +1,118 @@
+"""Schedules: which rollout is used at which update, as a Parquet file, read, written, or taken from a run."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gmc.delays.base import GroupRef, GroupTimes
+from gmc.errors import DataError
+from gmc.files import atomic_path
+
+
+class ScheduleRow(NamedTuple):
+    """One group at its place: the `position`-th group of `update`; times on the virtual clock (updates) or None."""
+
+    update: int
+    position: int
+    batch: int
+    group: int
+    policy_version: int
+    launched_at: float | None
+    ready_at: float | None
+
+
+_TYPES = {
+    "update": "int64",
+    "position": "int32",
+    "batch": "int64",
+    "group": "int32",
+    "policy_version": "int64",
+    "launched_at": "double",
+    "ready_at": "double",
+}
+
+
+def write_schedule(path: Path, rows: Sequence[ScheduleRow], *, prompts: int) -> None:
+    """Write `schedule.parquet` atomically; `prompts` (P, groups a batch) is kept in the file's metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([(name, kind) for name, kind in _TYPES.items()], metadata={"gmc.prompts": str(prompts)})
+    columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
+    table = pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
+    with atomic_path(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
+    """The rows of a schedule in order of use, and P. Raises `DataError` when it is no schedule or contradicts itself."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise DataError(f"{path}: no such schedule; gmc simulate-delay writes one")
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path}: not a Parquet file ({error})") from error
+    missing = [name for name in _TYPES if name not in table.column_names]
+    if missing:
+        raise DataError(f"{path}: not a schedule, column {missing[0]} is missing; gmc simulate-delay writes schedules")
+    columns = [table[name].to_pylist() for name in _TYPES]
+    for name, column in list(zip(_TYPES, columns, strict=True))[:5]:
+        for row, value in enumerate(column):
+            if type(value) is not int or value < 0:
+                raise DataError(f"{path}, row {row}: {name} is {value!r}, not a whole number of at least 0")
+    rows = sorted(ScheduleRow(*values) for values in zip(*columns, strict=True))
+    return rows, _check(path, rows)
+
+
+def _check(path: Path, rows: Sequence[ScheduleRow]) -> int:
+    """Check that the rows use every group once, at one place, by one version a batch; returns P."""
+    prompts = sum(row.update == 0 for row in rows)
+    if not prompts:
+        raise DataError(f"{path}: nothing is scheduled for update 0")
+    user: dict[GroupRef, int] = {}
+    versions: dict[int, int] = {}
+    for place, row in enumerate(rows):
+        if (row.update, row.position) != divmod(place, prompts):
+            raise DataError(
+                f"{path}: update {place // prompts} has no group at position {place % prompts} or has two; "
+                f"every update needs positions 0 to {prompts - 1} once"
+            )
+        name = f"batch {row.batch}, group {row.group}"
+        if row.group >= prompts:
+            raise DataError(f"{path}: update {row.update} names {name}, which does not exist: a batch has {prompts} groups")
+        if (reference := GroupRef(row.batch, row.group)) in user:
+            raise DataError(f"{path}: {name} is used twice, at update {user[reference]} and at update {row.update}")
+        user[reference] = row.update
+        if row.policy_version > row.update:
+            raise DataError(
+                f"{path}: update {row.update} cannot use {name} of policy version {row.policy_version}, which comes later"
+            )
+        if versions.setdefault(row.batch, row.policy_version) != row.policy_version:
+            raise DataError(
+                f"{path}: batch {row.batch} is given two policy versions, {versions[row.batch]} and {row.policy_version}"
+            )
+    if len(rows) % prompts:
+        raise DataError(f"{path}: the last update has {len(rows) % prompts} of {prompts} groups")
+    return prompts
+
+
+def schedule_of_run(
+    used: Iterable[Mapping[str, Any]],
+    policy_versions: Mapping[int, int],
+    times: Mapping[GroupRef, GroupTimes] | None = None,
+) -> list[ScheduleRow]:
+    """The schedule that a run followed, from the records of its used.jsonl and the version of every batch (shard names).
+
+    times: launch and ready times where the run had a clock. Raises `DataError` when a used batch has no shard.
+    """
+    rows = []
+    for record in used:
+        for position, (batch, group) in enumerate(record["groups"]):
+            if batch not in policy_versions:
+                raise DataError(f"used.jsonl: update {record['update']} used batch {batch}, and no shard of it is there")
+            launched_at, ready_at = (times or {}).get(GroupRef(batch, group), GroupTimes(None, None))
+            rows.append(ScheduleRow(record["update"], position, batch, group, policy_versions[batch], launched_at, ready_at))
+    return rows
