@@ -33,8 +33,8 @@ class ScheduleDelay(DelayModel):
         for version, batch in self._launches:
             if on_disk is not None and on_disk.get(batch, version) != version:
                 raise UsageError(
-                    f"{path}: wants batch {batch} by policy version {version}, but its shard on disk is by version {on_disk[batch]}; "
-                    "use the rollouts it was made for, or remove that shard"
+                    f"{path}: wants batch {batch} by policy version {version}, but its shard on disk is by version "
+                    f"{on_disk[batch]}; use the rollouts it was made for, or remove that shard"
                 )
         self._launched = 0
         self._taken = 0
