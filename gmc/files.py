@@ -1,21 +1,48 @@
 """Durable files: whatever a reader can see under its final name is complete and on the disk.
 
 Every file is written under a temporary name in its own folder, flushed, renamed, and the folder is flushed after it.
-A crash leaves at most a name that starts with `TEMPORARY_PREFIX`, which no reader takes.
+A folder is filled under a temporary name too, and its `READY` marker is written after everything else is on the disk.
+A crash leaves at most a name that starts with `TEMPORARY_PREFIX` or a folder without the marker, which no reader takes.
 """
 
 import contextlib
+import errno
 import json
 import math
 import os
+import re
 import secrets
+import shutil
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gmc.errors import DataError
+from gmc.errors import DataError, GmcError
 
 TEMPORARY_PREFIX = ".tmp-"
+READY = "READY"
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FOREIGN_LEFTOVER_SECONDS = 24 * 3600
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk into one `GmcError` that names `path`; every other error passes through.
+
+    Libraries written in Rust report the operating system's error only in their text, hence the look at the message.
+    """
+    try:
+        yield
+    except Exception as error:
+        full = isinstance(error, OSError) and error.errno in DISK_FULL
+        if not full and not any(f"os error {number}" in str(error) for number in DISK_FULL):
+            raise
+        raise GmcError(
+            f"{path}: cannot write, the disk is full or a quota is reached ({error}). "
+            "Nothing was left under this name: free some space and run the command again with --resume."
+        ) from error
 
 
 def fsync_directory(directory: Path) -> None:
@@ -34,23 +61,107 @@ def fsync_file(path: Path) -> None:
 
 
 def temporary_name(path: Path) -> Path:
-    """A name beside `path` that no reader takes and no other process picks."""
-    return path.parent / f"{TEMPORARY_PREFIX}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    """A name beside `path` that no reader takes and no other process picks; it tells its host and process."""
+    return path.parent / f"{TEMPORARY_PREFIX}{path.name}-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _host() -> str:
+    return socket.gethostname().replace("-", "_").replace("/", "_")
+
+
+def remove_leftovers(directory: Path) -> list[Path]:
+    """Remove what dead writers left under temporary names in `directory`; returns what was removed.
+
+    A writer that still lives keeps its file. Any other name, such as one of another host, whose processes cannot be seen
+    from here, is removed when it is a day old.
+    """
+    removed = []
+    for path in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
+        own = re.fullmatch(rf".*-{re.escape(_host())}-(\d+)-[0-9a-f]{{8}}", path.name)
+        dead = not _is_alive(int(own[1])) if own else time.time() - path.lstat().st_mtime > FOREIGN_LEFTOVER_SECONDS
+        if dead:
+            _remove(path)
+            removed.append(path)
+    return removed
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary file name to write to; on success flush it and rename it to `path`, on error remove it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_name(path)
-    try:
-        yield temporary
-        fsync_file(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            fsync_file(temporary)
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        fsync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def ready_directory(path: Path) -> Iterator[Path]:
+    """Give an empty temporary folder to fill; on success flush all of it, rename it to `path` and write `READY` last.
+
+    An earlier folder of this name is withdrawn only when the new one is durable. On error nothing of the new one remains.
+    """
+    temporary = temporary_name(path)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.mkdir()
+            yield temporary
+            _fsync_tree(temporary)
+            withdraw_directory(path)
+            os.replace(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        fsync_directory(path.parent)
+        write_text(path / READY, "complete\n")
+
+
+def _fsync_tree(directory: Path) -> None:
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            fsync_file(Path(parent, name))
+        fsync_directory(Path(parent))
+
+
+def is_ready(directory: Path) -> bool:
+    """Whether a folder is complete and durable: its marker exists."""
+    return (directory / READY).is_file()
+
+
+def withdraw_directory(path: Path) -> None:
+    """Remove a published folder, if there is one, so that no reader ever sees half of it: the marker goes first."""
+    if not path.exists():
+        return
+    (path / READY).unlink(missing_ok=True)
+    fsync_directory(path)
+    doomed = temporary_name(path)
+    os.replace(path, doomed)
     fsync_directory(path.parent)
+    shutil.rmtree(doomed)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -96,9 +207,8 @@ def read_json(path: Path) -> Any:
 
 def append_jsonl(path: Path, record: dict[str, Any]) -> None:
     """Append one strict-JSON line to a log. Not durable by itself: the checkpoint's frontier is what counts."""
-    with open(path, "a", encoding="utf-8") as file:
+    with disk_errors(path), open(path, "a", encoding="utf-8") as file:
         file.write(strict_json(record) + "\n")
-        file.flush()
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
