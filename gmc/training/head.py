@@ -1,0 +1,53 @@
+"""Log-probs of sampled tokens from hidden states, without ever holding the logits of a whole batch."""
+
+import torch
+from torch import Tensor
+from torch.nn import LinearCrossEntropyOptions
+from torch.nn.functional import linear, linear_cross_entropy
+
+CHUNK_BYTES = 64 * 2**20
+"""Size of the float32 logits held at a time. The number of rows in a chunk follows from the vocabulary."""
+
+
+def token_logp(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_R: Tensor, temperature: float) -> Tensor:
+    """log π(target) of softmax(hidden · weightᵀ / temperature), float32, differentiable: logp_R.
+
+    The head and its log-softmax are float32 whatever the network computed in. Backward recomputes the logits of a chunk.
+    """
+    scaled_RD = hidden_RD.float() / temperature
+    return -linear_cross_entropy(
+        scaled_RD,
+        weight_VD,
+        targets_R,
+        linear_bias=None if bias_V is None else bias_V / temperature,
+        reduction="none",
+        options=LinearCrossEntropyOptions(chunking_method=None, batch_chunk_size=_chunk_rows(weight_VD.shape[0])),
+    )
+
+
+@torch.no_grad()
+def token_moments(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float) -> tuple[Tensor, Tensor]:
+    """Entropy −Σ π log π (nats) and collision probability Σ π² of each next-token distribution: entropy_R, collision_R."""
+    parts = [
+        logits_moments(linear(chunk, weight_VD, bias_V), temperature)
+        for chunk in torch.split(hidden_RD.float(), _chunk_rows(weight_VD.shape[0]))
+    ]
+    entropies, collisions = zip(*parts, strict=True)
+    return torch.cat(entropies), torch.cat(collisions)
+
+
+def logits_logp(logits_RV: Tensor, targets_R: Tensor, temperature: float) -> Tensor:
+    """log softmax(logits / temperature) at the targets, float32, differentiable: logp_R."""
+    logp_RV = (logits_RV.float() / temperature).log_softmax(-1)
+    return logp_RV.gather(1, targets_R.unsqueeze(1)).squeeze(1)
+
+
+@torch.no_grad()
+def logits_moments(logits_RV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Entropy (nats) and collision probability of softmax(logits / temperature): entropy_R, collision_R."""
+    probabilities_RV = (logits_RV.float() / temperature).softmax(-1)
+    return -torch.xlogy(probabilities_RV, probabilities_RV).sum(-1), probabilities_RV.square().sum(-1)
+
+
+def _chunk_rows(vocabulary_size: int) -> int:
+    return max(CHUNK_BYTES // (4 * vocabulary_size), 16)

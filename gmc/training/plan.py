@@ -1,0 +1,87 @@
+"""Which responses go through the network together: a pure function of lengths and a token budget.
+
+Behavior and current log-probs use the same plan, and nothing that is later skipped changes it. The same weights therefore
+give the same bits both times, and ρ is exactly 1 at delay 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gmc.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Responses of one group that share one copy of its prompt in a micro-batch.
+
+    group: index of the group (0..P-1). samples: indices within the group (0..G-1), ascending, none of them empty.
+    """
+
+    group: int
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Pieces that go through the network in one pass. tokens: input tokens, each shared prompt counted once."""
+
+    pieces: tuple[Piece, ...]
+    tokens: int
+
+
+def input_tokens(response_length: int) -> int:
+    """Positions a response adds to the input: its last token is predicted but never read."""
+    return max(response_length - 1, 0)
+
+
+def make_plan(
+    prompt_lengths_P: Sequence[int],
+    response_lengths_PG: Sequence[Sequence[int]],
+    token_budget: int,
+    *,
+    share_prompts: bool = True,
+) -> list[MicroBatch]:
+    """Split a batch into micro-batches of at most `token_budget` input tokens, in order, whole groups where they fit.
+
+    A group larger than the budget is split by samples and its prompt is repeated in each part; one response that alone is
+    larger forms a micro-batch of its own. Empty responses appear nowhere. With `share_prompts=False` every response
+    carries its own prompt. Raises `UsageError` for a budget below 1.
+    """
+    if token_budget < 1:
+        raise UsageError(f"token_budget = {token_budget}: a micro-batch needs room for at least 1 token.")
+    plan: list[MicroBatch] = []
+    pieces: list[Piece] = []
+    used = 0
+    for piece, tokens in _pieces(prompt_lengths_P, response_lengths_PG, token_budget, share_prompts):
+        if pieces and used + tokens > token_budget:
+            plan.append(MicroBatch(tuple(pieces), used))
+            pieces, used = [], 0
+        pieces.append(piece)
+        used += tokens
+    if pieces:
+        plan.append(MicroBatch(tuple(pieces), used))
+    return plan
+
+
+def _pieces(
+    prompt_lengths_P: Sequence[int],
+    response_lengths_PG: Sequence[Sequence[int]],
+    token_budget: int,
+    share_prompts: bool,
+) -> list[tuple[Piece, int]]:
+    pieces: list[tuple[Piece, int]] = []
+    for group, (prompt_length, lengths_G) in enumerate(zip(prompt_lengths_P, response_lengths_PG, strict=True)):
+        samples: list[int] = []
+        used = prompt_length
+        for sample, length in enumerate(lengths_G):
+            if length == 0:
+                continue
+            full = used + input_tokens(length) > token_budget
+            if samples and (full or not share_prompts):
+                pieces.append((Piece(group, tuple(samples)), used))
+                samples, used = [], prompt_length
+            samples.append(sample)
+            used += input_tokens(length)
+        if samples:
+            pieces.append((Piece(group, tuple(samples)), used))
+    return pieces

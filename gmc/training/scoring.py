@@ -1,0 +1,207 @@
+"""Log-probs of responses under a model: behavior, current and anchor log-probs all come from `Scorer`, with one plan."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gmc.errors import UsageError
+from gmc.models import LanguageModel
+from gmc.training.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
+from gmc.training.plan import MicroBatch, Piece, make_plan
+from gmc.training.probe import packed_mismatch
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TOKEN_BUDGET = 4096
+"""Input tokens of one micro-batch."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores without a graph. logp_BT: log-probs of the response tokens, 0 at padding; mask_BT: True at response tokens;
+    entropies_BT: entropy (nats) of each next-token distribution, 0 at padding, None unless asked for."""
+
+    logp_BT: Tensor
+    mask_BT: Tensor
+    entropies_BT: Tensor | None = None
+
+
+@dataclass
+class Forward:
+    """Current log-probs of an update batch, and the way back.
+
+    logp_BT: detached, float32, 0 at padding; mask_BT: True at response tokens. When the whole batch was one micro-batch
+    its graph is kept, so that `backward` needs no second forward pass.
+    """
+
+    logp_BT: Tensor
+    mask_BT: Tensor
+    _scorer: "Scorer"
+    _prompts_P: Prompts
+    _responses_PG: Responses
+    _plan: list[MicroBatch]
+    _kept: TokenScores | None
+
+    def backward(self, grad_BT: Tensor) -> None:
+        """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. May be called once.
+
+        grad_BT: ∂loss/∂logp_BT; values at padding are ignored. Rows whose gradient is all zero are left out; a micro-batch
+        of such rows is not run at all.
+        """
+        grad_BT = torch.where(self.mask_BT, grad_BT, torch.zeros_like(grad_BT))
+        active = (grad_BT != 0).any(dim=1).tolist()
+        kept, self._kept = self._kept, None
+        with self._scorer.active_pass.active():
+            if kept is not None:
+                if any(active):
+                    torch.autograd.backward(kept.logp_R, grad_BT[kept.rows_R, kept.columns_R])
+                return
+            group_size = len(self._responses_PG[0])
+            for micro_batch in self._plan:
+                reduced = _reduce(micro_batch, active, group_size)
+                if reduced is not None:
+                    scored = self._scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, moments=False)
+                    torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
+
+
+class Scorer:
+    """Scores responses with one model at one temperature.
+
+    model: its network is used in place, in evaluation mode. temperature: the sampling temperature, which belongs to the
+    policy. token_budget: input tokens of a micro-batch, each shared prompt counted once. compute_dtype: autocast type
+    (bfloat16), None for float32; the head and its log-softmax are float32 always. share_prompts: compute a group's prompt
+    once. checkpointing: keep only each layer's input and recompute the layer in backward.
+
+    At construction the packed pass is compared with the network's own forward on a few random tokens. If they differ (soft
+    caps, scaled logits, sliding windows, no attention at all) the stock pass is used and a warning says so; `shares_prompts`
+    tells which. Raises `UsageError` for a temperature that is not positive.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        temperature: float = 1.0,
+        token_budget: int = DEFAULT_TOKEN_BUDGET,
+        compute_dtype: torch.dtype | None = None,
+        share_prompts: bool = True,
+        checkpointing: bool = False,
+    ) -> None:
+        if temperature <= 0:
+            raise UsageError(f"temperature = {temperature}: log-probs of a policy need a temperature above 0.")
+        self.model = model
+        self.token_budget = token_budget
+        settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing)
+        mismatch = packed_mismatch(model)
+        if mismatch is not None:
+            logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)
+        self.active_pass: Pass = PackedPass(*settings) if mismatch is None else StockPass(*settings)
+        self.shares_prompts = share_prompts and mismatch is None
+
+    def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
+        """The micro-batches of a batch; the same for scoring and for training."""
+        lengths_PG = [[len(response) for response in responses_G] for responses_G in responses_PG]
+        return make_plan(list(map(len, prompts_P)), lengths_PG, self.token_budget, share_prompts=self.shares_prompts)
+
+    @torch.no_grad()
+    def score(self, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool = False) -> Scores:
+        """Log-probs of every response token, without a graph.
+
+        prompts_P: token ids of each prompt, at least one; responses_PG: G responses to each. With the same weights the
+        result equals `forward(...).logp_BT` bit for bit. Raises `UsageError` for an empty prompt or unequal group sizes.
+        """
+        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, moments=entropies)
+        return Scores(scores["logp"], _mask(responses_PG, self.model.device), scores.get("entropy"))
+
+    def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
+        """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`."""
+        plan = self.plan(prompts_P, responses_PG)
+        with torch.set_grad_enabled(len(plan) == 1):
+            scores, last = self._run(plan, prompts_P, responses_PG, moments=False)
+        kept = last if len(plan) == 1 else None
+        mask_BT = _mask(responses_PG, self.model.device)
+        return Forward(scores["logp"], mask_BT, self, prompts_P, responses_PG, plan, kept)
+
+    def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
+        """log ‖∇_θ log π(y|x)‖² of each response, float64, −inf for an empty one: log_norms_B.
+
+        One forward and one backward pass a response, prompts not shared. The parameters' `.grad` is left alone.
+        """
+        _check(prompts_P, responses_PG)
+        group_size = len(responses_PG[0])
+        log_norms_B = torch.full((len(prompts_P) * group_size,), -torch.inf, dtype=torch.float64)
+        parameters = [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
+        for row in range(len(log_norms_B)):
+            group, sample = divmod(row, group_size)
+            if not responses_PG[group][sample]:
+                continue
+            micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
+            with self.active_pass.active(), torch.enable_grad():
+                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=False)
+                gradients = torch.autograd.grad(scored.logp_R.sum(), parameters, allow_unused=True)
+            squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
+            log_norms_B[row] = torch.stack(squares).sum().log().cpu()
+        return log_norms_B.to(self.model.device)
+
+    @torch.no_grad()
+    def log_score_norm_proxies(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
+        """log Σ_t ‖onehot(y_t) − π_t‖² = log Σ_t (1 − 2π_t(y_t) + Σ_v π_t(v)²) of each response: log_proxies_B, float64.
+
+        The squared score in the logits instead of the parameters: one forward pass with shared prompts, no backward.
+        """
+        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, moments=True)
+        squares_BT = 1 - 2 * scores["logp"].double().exp() + scores["collision"].double()
+        mask_BT = _mask(responses_PG, self.model.device)
+        return torch.where(mask_BT, squares_BT.clamp_min(0), torch.zeros_like(squares_BT)).sum(-1).log()
+
+    def _run(
+        self, plan: list[MicroBatch], prompts_P: Prompts, responses_PG: Responses, *, moments: bool
+    ) -> tuple[dict[str, Tensor], TokenScores | None]:
+        """Every micro-batch, gathered into detached [B, T] tensors, and the last one's scores with their graph."""
+        _check(prompts_P, responses_PG)
+        mask_BT = _mask(responses_PG, self.model.device)
+        gathered = {name: torch.zeros(mask_BT.shape, device=mask_BT.device) for name in _names(moments)}
+        scored: TokenScores | None = None
+        for micro_batch in plan:
+            with self.active_pass.active():
+                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=moments)
+            parts = {"logp": scored.logp_R, "entropy": scored.entropies_R, "collision": scored.collisions_R}
+            for name, values_BT in gathered.items():
+                part = parts[name]
+                assert part is not None
+                values_BT[scored.rows_R, scored.columns_R] = part.detach()
+        return gathered, scored
+
+
+def _names(moments: bool) -> Sequence[str]:
+    return ("logp", "entropy", "collision") if moments else ("logp",)
+
+
+def _reduce(micro_batch: MicroBatch, active: Sequence[bool], group_size: int) -> MicroBatch | None:
+    """The micro-batch without its inactive rows, None when none is left."""
+    pieces = []
+    for piece in micro_batch.pieces:
+        samples = tuple(sample for sample in piece.samples if active[piece.group * group_size + sample])
+        if samples:
+            pieces.append(Piece(piece.group, samples))
+    return MicroBatch(tuple(pieces), micro_batch.tokens) if pieces else None
+
+
+def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
+    sizes = {len(responses_G) for responses_G in responses_PG}
+    if len(prompts_P) != len(responses_PG) or len(sizes) != 1:
+        raise UsageError(
+            f"{len(prompts_P)} prompts with groups of {sorted(sizes)} responses: every prompt needs one equal group."
+        )
+    for group, prompt in enumerate(prompts_P):
+        if not prompt:
+            raise UsageError(f"prompt {group} is empty: a response needs at least one token before it.")
+
+
+def _mask(responses_PG: Responses, device: torch.device) -> Tensor:
+    lengths_B = torch.tensor([len(response) for responses_G in responses_PG for response in responses_G], device=device)
+    longest = max(int(lengths_B.max()), 1)
+    return torch.arange(longest, device=device) < lengths_B[:, None]
