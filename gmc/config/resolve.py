@@ -27,7 +27,7 @@ def resolve_settings(
     settled: what earlier commands of the same run resolved; recipe: a recipe's name or file; flags: dotted key to value, None
     meaning "not given"; assignments: the `key=value` texts of `--set`. Raises `UsageError` naming the layer and the key.
     """
-    tree: Tree = {}
+    tree: Tree = {"estimator": {"name": "gmc"}}
     merge(tree, dict(settled or {}))
     if recipe is not None:
         path = find_recipe(recipe)

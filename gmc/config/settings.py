@@ -57,6 +57,7 @@ class RolloutSettings(Section):
     repetition_penalty: float = Field(1.0, description="refused for training unless 1")
     batches: Count = Field(16, description="launch batches that `gmc rollout` writes")
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
+    entropies: bool = Field(False, description="also store behavior entropies (for rules that ask for them)")
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")
 

@@ -1,0 +1,61 @@
+"""From settings to the parts that `gmc rollout` and `gmc train` share."""
+
+import torch
+
+from gmc.config.settings import Settings
+from gmc.engines.base import Engine
+from gmc.errors import UsageError
+from gmc.grading import Grader
+from gmc.models import LanguageModel, load_model
+from gmc.problems.load import load_problems
+from gmc.problems.templates import default_template, get_template
+from gmc.rollouts import RolloutMaker
+from gmc.training.scoring import Scorer
+
+COMPUTE_DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
+
+
+def build_model(settings: Settings) -> LanguageModel:
+    """Load the model of the settings onto their device. Raises `UsageError` for a device that is not there."""
+    device = settings.model.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(f"model.device = {device}: no CUDA device is available; use cpu or auto")
+    return load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
+
+
+def build_scorer(settings: Settings, model: LanguageModel) -> Scorer:
+    """The one function behind behavior and current log-probs, with the run's plan, dtype and temperature."""
+    return Scorer(
+        model,
+        temperature=settings.rollout.temperature,
+        token_budget=settings.train.tokens_per_micro_batch,
+        compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
+        share_prompts=settings.train.share_prompts,
+        checkpointing=settings.train.activation_checkpointing,
+    )
+
+
+def build_engine(settings: Settings, model: LanguageModel) -> Engine:
+    """The rollout engine; the in-process one shares the model's weights."""
+    from gmc.engines.transformers import TransformersEngine
+
+    return TransformersEngine(model, compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype])
+
+
+def build_maker(run_id: str, settings: Settings, model: LanguageModel, scorer: Scorer, engine: Engine) -> RolloutMaker:
+    """Problems, template, grader, engine and scorer put together. Raises `UsageError`/`DataError` for bad problems."""
+    problems = settings.problems
+    return RolloutMaker(
+        run_id=run_id,
+        settings=settings,
+        model=model,
+        problem_set=load_problems(
+            problems.source, question_field=problems.question_field, answer_field=problems.answer_field, split=problems.split
+        ),
+        template=get_template(problems.template or default_template(problems.source)),
+        engine=engine,
+        grader=Grader(),
+        scorer=scorer if settings.rollout.logprobs == "trainer" else None,
+    )

@@ -1,0 +1,67 @@
+"""Puts the subcommands together and turns an error that a person can cure into one line and an exit code."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import gmc
+from gmc.cli.estimators import estimators_app
+from gmc.cli.eval import eval_app
+from gmc.cli.grade import grade
+from gmc.cli.rollout import rollout
+from gmc.cli.simulate_delay import simulate_delay
+from gmc.cli.status import status
+from gmc.cli.train import train
+from gmc.errors import GmcError
+from gmc.estimators.errors import EstimatorError
+
+
+class _OneLineErrors(TyperGroup):
+    """Exit codes: 0 success, 1 failed run or check, 2 wrong usage. Other exceptions are bugs and keep their traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (GmcError, EstimatorError) as error:
+            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
+            raise typer.Exit(error.exit_code) from error
+
+
+app = typer.Typer(
+    name="gmc",
+    cls=_OneLineErrors,
+    help="Train language models with reinforcement learning on stale rollouts, and study how staleness hurts.",
+    epilog="Start with: gmc rollout, then gmc train --estimator gmc --delay 256, then gmc eval",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("rollout")(rollout)
+app.command("train")(train)
+app.add_typer(eval_app, name="eval")
+app.command("simulate-delay")(simulate_delay)
+app.add_typer(estimators_app, name="estimators")
+app.command("grade")(grade)
+app.command("status")(status)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gmc {gmc.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(app())

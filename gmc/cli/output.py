@@ -1,0 +1,45 @@
+"""What a person sees: stderr for people, stdout for machines."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import tomli_w
+import typer
+from rich.console import Console
+
+from gmc.config.settings import Settings
+from gmc.files import strict_json
+
+stderr = Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """One line for a person, on stderr."""
+    stderr.print(text, markup=False)
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """The one JSON object of `--json`, on stdout."""
+    sys.stdout.write(strict_json(dict(record)) + "\n")
+
+
+def settings_tree(settings: Settings) -> dict[str, Any]:
+    """Settings as plain values without None (TOML has no null)."""
+    return _without_none(json.loads(settings.model_dump_json()))
+
+
+def print_settings(settings: Settings, *, as_json: bool) -> None:
+    """The resolved settings of `--dry-run`, on stdout."""
+    tree = settings_tree(settings)
+    if as_json:
+        print_json(tree)
+    else:
+        typer.echo(tomli_w.dumps(tree), nl=False)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value

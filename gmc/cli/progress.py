@@ -1,0 +1,54 @@
+"""Progress of long work: a bar with rate and ETA on a terminal, a plain line now and then elsewhere. Always on stderr."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gmc.cli.output import say, stderr
+
+PLAIN_INTERVAL_SECONDS = 10.0
+
+
+class Bar:
+    """One piece of long work with a known total. `advance` may be called as often as wanted."""
+
+    def __init__(self, name: str, total: int, unit: str, progress: Progress | None, done: int) -> None:
+        self._name, self._total, self._unit, self._progress = name, total, unit, progress
+        self._started_at = self._said_at = time.monotonic()
+        self._initial = self._done = done
+        self._said = -1
+        self._task = progress.add_task(name, total=total, completed=done, note="") if progress else None
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """Count more units as done; `note` is shown behind the rate."""
+        self._done += count
+        now = time.monotonic()
+        rate = (self._done - self._initial) / max(now - self._started_at, 1e-9)
+        text = f"{rate:.3g} {self._unit}/s  {note}"
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=self._done, note=text)
+        elif now - self._said_at > PLAIN_INTERVAL_SECONDS or (self._done >= self._total and self._said != self._done):
+            remaining = (self._total - self._done) / max(rate, 1e-9)
+            say(f"{self._name} {self._done}/{self._total}  {text}  ETA {remaining:.0f} s")
+            self._said_at, self._said = now, self._done
+
+
+@contextmanager
+def progress_bar(name: str, total: int, unit: str, *, done: int = 0) -> Iterator[Bar]:
+    """A `Bar` that lives as long as the context. On a terminal it is drawn in place; elsewhere it prints plain lines."""
+    if not stderr.is_terminal:
+        yield Bar(name, total, unit, None, done)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=stderr) as progress:
+        yield Bar(name, total, unit, progress, done)

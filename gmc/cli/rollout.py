@@ -1,0 +1,77 @@
+"""`gmc rollout`: sample, grade and store batches of rollouts with the initial policy."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli import options
+
+
+def rollout(
+    run: options.RunOption = Path("runs/default"),
+    model: options.ModelOption = None,
+    problems: options.ProblemsOption = None,
+    batches: Annotated[
+        int | None, typer.Option("--batches", help="Launch batches to write. [default: 16]", show_default=False)
+    ] = None,
+    prompts: options.PromptsOption = None,
+    group_size: options.GroupSizeOption = None,
+    engine: options.EngineOption = None,
+    temperature: options.TemperatureOption = None,
+    max_tokens: options.MaxTokensOption = None,
+    logprobs: options.LogprobsOption = None,
+    seed: options.SeedOption = None,
+    resume: options.ResumeOption = False,
+    overwrite: options.OverwriteOption = False,
+    recipe: options.RecipeOption = None,
+    set_: options.SetOption = None,
+    dry_run: options.DryRunOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
+    from gmc.cli.output import print_settings, settings_tree
+    from gmc.cli.settled import settled_settings
+    from gmc.config import resolve_settings
+
+    settings = resolve_settings(
+        settled=settled_settings(run, resume=resume, overwrite=overwrite),
+        recipe=recipe,
+        flags={
+            "model.source": model,
+            "problems.source": problems,
+            "rollout.batches": batches,
+            "rollout.prompts": prompts,
+            "rollout.group_size": group_size,
+            "rollout.engine": engine,
+            "rollout.temperature": temperature,
+            "rollout.max_tokens": max_tokens,
+            "rollout.logprobs": logprobs,
+            "seed": seed,
+        },
+        assignments=set_ or (),
+    )
+    if dry_run:
+        print_settings(settings, as_json=json)
+        return
+
+    from gmc.cli.output import print_json, say
+    from gmc.cli.progress import progress_bar
+    from gmc.generation import generate_batches
+    from gmc.run import RunDirectory
+
+    settings.rollout.sampling(())  # a sampling value that training cannot use is refused before anything is created
+    directory = RunDirectory.for_training(
+        run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+    )
+    with directory.lock():
+        directory.save_settings("rollout", settings_tree(settings))
+        total = settings.rollout.batches * settings.rollout.prompts * settings.rollout.group_size
+        with progress_bar("rollout", total, "responses") as bar:
+            summary = generate_batches(directory, settings, advance=bar.advance, say=say)
+    say(
+        f"{summary['batches']} batches in {directory.rollouts}: {summary['responses']} responses, "
+        f"{100 * summary['accuracy']:.1f} % correct, mean length {summary['mean_length']:.1f} tokens"
+    )
+    if json:
+        print_json({"run": str(run), **summary})

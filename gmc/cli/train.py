@@ -1,0 +1,99 @@
+"""`gmc train`: reinforcement learning on rollouts as stale as the delay says."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli import options
+
+
+def train(
+    run: options.RunOption = Path("runs/default"),
+    estimator: Annotated[
+        str | None, typer.Option("--estimator", help="Correction rule; see gmc estimators. [default: gmc]", show_default=False)
+    ] = None,
+    delay: Annotated[
+        str | None,
+        typer.Option(
+            "--delay",
+            help="Updates between generation and use: D, length:C, length:mean=M, uniform:a:b, geometric:mean, "
+            "schedule:FILE or shards. [default: 64]",
+            show_default=False,
+        ),
+    ] = None,
+    updates: Annotated[
+        int | None, typer.Option("--updates", help="N, planned optimizer updates. [default: 400]", show_default=False)
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option("--learning-rate", help="Peak rate. [default: 1e-4 embedded, else 1e-6]", show_default=False),
+    ] = None,
+    model: options.ModelOption = None,
+    problems: options.ProblemsOption = None,
+    prompts: options.PromptsOption = None,
+    group_size: options.GroupSizeOption = None,
+    engine: options.EngineOption = None,
+    temperature: options.TemperatureOption = None,
+    max_tokens: options.MaxTokensOption = None,
+    logprobs: options.LogprobsOption = None,
+    seed: options.SeedOption = None,
+    rollouts: Annotated[
+        Path | None,
+        typer.Option("--rollouts", help="Bring in the version-0 rollouts of another run's folder.", show_default=False),
+    ] = None,
+    resume: options.ResumeOption = False,
+    overwrite: options.OverwriteOption = False,
+    recipe: options.RecipeOption = None,
+    set_: options.SetOption = None,
+    dry_run: options.DryRunOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
+    from gmc.cli.output import print_settings, settings_tree
+    from gmc.cli.settled import settled_settings
+    from gmc.config import resolve_settings
+    from gmc.estimators.registry import build_estimator
+
+    settings = resolve_settings(
+        settled=settled_settings(run, resume=resume, overwrite=overwrite),
+        recipe=recipe,
+        flags={
+            "estimator.name": estimator,
+            "delay": delay,
+            "train.updates": updates,
+            "optimizer.learning_rate": learning_rate,
+            "model.source": model,
+            "problems.source": problems,
+            "rollout.prompts": prompts,
+            "rollout.group_size": group_size,
+            "rollout.engine": engine,
+            "rollout.temperature": temperature,
+            "rollout.max_tokens": max_tokens,
+            "rollout.logprobs": logprobs,
+            "seed": seed,
+        },
+        assignments=set_ or (),
+    )
+    build_estimator(settings.estimator["name"], {key: value for key, value in settings.estimator.items() if key != "name"})
+    settings.rollout.sampling(())
+    if dry_run:
+        print_settings(settings, as_json=json)
+        return
+
+    from gmc.cli.output import print_json
+    from gmc.cli.training_view import run_training
+    from gmc.delays.spec import delay_spec_kind
+    from gmc.run import RunDirectory
+
+    delay_spec_kind(settings.delay)
+    directory = RunDirectory.for_training(
+        run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+    )
+    with directory.lock():
+        directory.save_settings("train", settings_tree(settings))
+        summary = run_training(directory, settings, rollouts_from=rollouts)
+    if json:
+        print_json(summary)
+    if not summary["finished"]:
+        raise typer.Exit(1)

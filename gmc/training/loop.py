@@ -1,0 +1,43 @@
+"""The training loop. This is the algorithm:
+
+for n = 0 … N−1:
+    version n samples the batches that the delay model asks for (each becomes a shard on disk)
+    take P groups, as stale as the delay model says
+    the rule turns rewards and ratios into a gradient; AdamW makes version n+1
+    every K updates: checkpoint, publish
+"""
+
+from typing import Protocol
+
+from gmc.training.session import Session
+from gmc.training.signals import StopRequest
+
+
+class Observer(Protocol):
+    """Is told how the loop goes on; the command line draws it."""
+
+    def generated(self, responses: int) -> None:
+        """So many more responses have been sampled."""
+        ...
+
+    def updated(self, update: int, metrics: dict[str, float]) -> None:
+        """An update is done."""
+        ...
+
+
+def train(session: Session, observer: Observer, stop: StopRequest) -> bool:
+    """Train until the planned number of updates, or until `stop`; True when all updates are done.
+
+    Whatever ends the loop in good order, a checkpoint of the last finished update is on the disk. After a crash or a kill,
+    a session opened with resume goes on from the newest checkpoint and ends with the same weights.
+    """
+    for update in range(session.version, session.planned_updates):
+        if not session.queue.launch(update, observer.generated) or stop:
+            break
+        groups = session.queue.take(update)
+        metrics = session.updater.run(groups, update)
+        session.record(update, groups, metrics)
+        observer.updated(update, metrics)
+        session.save_when_due()
+    session.save()
+    return session.version == session.planned_updates

@@ -1,0 +1,108 @@
+"""What every update logs, whatever the rule: rewards, delays, ratios, effective sample size, lengths.
+
+Ratios here always use the log-probs of the run's chosen kind; all statistics are over the whole update batch and stay in
+the log domain until the last step, so they are finite for any ratio.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gmc.training.assemble import Groups, lags
+
+REPORT_EPSILON = 0.28
+"""ε of the reported removed mass and capped share when a rule has none (the default of arXiv 2610.01896)."""
+
+
+def rollout_metrics(groups: Groups, update: int) -> dict[str, float]:
+    """Rewards, delays and lengths of the rows an update trains on."""
+    rows = [row for group in groups for row in group]
+    lengths = [float(len(row.response_token_ids)) for row in rows]
+    delays = [float(delay) for delay in lags(groups, update)]
+    grades = [row.grade for row in rows]
+    return {
+        "reward/mean": mean([row.reward for row in rows]),
+        "reward/unparseable_share": grades.count("unparseable") / len(rows),
+        "reward/timeouts": float(grades.count("timeout")),
+        "reward/crashes": float(grades.count("crash")),
+        "reward/equal_groups_share": mean([float(len({row.reward for row in group}) == 1) for group in groups]),
+        "delay/mean": mean(delays),
+        "delay/max": max(delays),
+        "delay/fourth_moment": mean([delay**4 for delay in delays]),
+        "delay/length_correlation": correlation(lengths, delays),
+        "response/length_mean": mean(lengths),
+        "response/length_max": max(lengths),
+        "response/truncated_share": mean([float(row.finish_reason == "length") for row in rows]),
+    }
+
+
+def ratio_metrics(log_ratio_BT: Tensor, mask_BT: Tensor, group_size: int, epsilon: float) -> dict[str, float]:
+    """Importance ratios of an update batch, raw (before any cap or clip).
+
+    log_ratio_BT: log π − log μ per token, zero at padding. Group quantities use ρ̄, the mean ratio of a group; ESS is over
+    sequences, exp(2·lse(ℓ) − lse(2ℓ))/B. removed_mass is the batch mean of (ρ̄ − 1 − ε)₊, logged as its logarithm as well
+    because it overflows first.
+    """
+    log_ratio_BT = log_ratio_BT.detach().double()
+    log_rho_B = log_ratio_BT.sum(-1)
+    log_mean_P = torch.logsumexp(log_rho_B.view(-1, group_size), dim=1) - math.log(group_size)
+    log_ess = 2 * torch.logsumexp(log_rho_B, 0) - torch.logsumexp(2 * log_rho_B, 0) - math.log(len(log_rho_B))
+    lengths_B = mask_BT.sum(-1).double()
+    tokens = log_ratio_BT[mask_BT]
+    clamped = tokens.clamp(-50, 50)
+    removed_P = (log_mean_P.clamp(max=700).exp() - 1 - epsilon).clamp(min=0)
+    quantiles = torch.quantile(log_mean_P, torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64, device=log_mean_P.device))
+    k3 = torch.expm1(clamped) - clamped
+    return {
+        "ratio/log_group_mean_q05": quantiles[0].item(),
+        "ratio/log_group_mean_q50": quantiles[1].item(),
+        "ratio/log_group_mean_q95": quantiles[2].item(),
+        "ratio/log_rho_mean": log_rho_B.mean().item(),
+        "ratio/log_rho_std": log_rho_B.std(unbiased=False).item(),
+        "ratio/log_rho_max": log_rho_B.max().item(),
+        "ratio/log_per_token_mean": (log_rho_B / lengths_B.clamp(min=1)).mean().item(),
+        "ratio/ess_share": log_ess.exp().item(),
+        "ratio/removed_mass": removed_P.mean().item(),
+        "ratio/groups_capped_share": (log_mean_P > math.log1p(epsilon)).double().mean().item(),
+        "ratio/kept_share": (log_rho_B <= math.log1p(epsilon)).double().mean().item(),
+        "ratio/k3": k3.mean().item() if tokens.numel() else 0.0,
+        "ratio/tokens_above_1.2_share": (tokens > math.log(1.2)).double().mean().item() if tokens.numel() else 0.0,
+        "ratio/tokens_below_0.8_share": (tokens < math.log(0.8)).double().mean().item() if tokens.numel() else 0.0,
+        "ratio/length_correlation": correlation(lengths_B.tolist(), log_rho_B.tolist()),
+    }
+
+
+def weight_metrics(gradient_BT: Tensor, advantages_B: Tensor, mask_BT: Tensor) -> dict[str, float]:
+    """The weights that the rule really gave: ∂objective/∂logp over the advantage, averaged over a response's tokens.
+
+    gradient_BT: gradient of the un-normalized objective. Responses of zero advantage have no defined weight and are left out.
+    """
+    lengths_B = mask_BT.sum(-1)
+    counted_B = (advantages_B != 0) & (lengths_B > 0)
+    summed_B = torch.where(mask_BT, gradient_BT, torch.zeros_like(gradient_BT)).sum(-1)
+    weights = (summed_B / lengths_B.clamp(min=1) / advantages_B)[counted_B].double()
+    if not len(weights):
+        return {"weight/mean": 0.0, "weight/max": 0.0, "weight/zero_share": 0.0, "weight/length_correlation": 0.0}
+    return {
+        "weight/mean": weights.mean().item(),
+        "weight/max": weights.max().item(),
+        "weight/zero_share": (weights == 0).double().mean().item(),
+        "weight/length_correlation": correlation(lengths_B[counted_B].tolist(), weights.tolist()),
+    }
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean; raises `ZeroDivisionError` on nothing."""
+    return math.fsum(values) / len(values)
+
+
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Pearson correlation; 0 when either side does not vary."""
+    mean_x, mean_y = mean(xs), mean(ys)
+    dx, dy = [x - mean_x for x in xs], [y - mean_y for y in ys]
+    scale = math.sqrt(math.fsum(x * x for x in dx)) * math.sqrt(math.fsum(y * y for y in dy))
+    if scale == 0 or not math.isfinite(scale):
+        return 0.0
+    return math.fsum(x * y for x, y in zip(dx, dy, strict=True)) / scale

@@ -1,0 +1,169 @@
+"""Opening a training session: a fresh one on a run that holds at most rollouts, or one that goes on from a checkpoint."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gmc.build import build_engine, build_maker, build_model, build_scorer
+from gmc.config.settings import Settings
+from gmc.delays.shards import ShardContents
+from gmc.delays.spec import delay_spec_kind, parse_delay
+from gmc.errors import UsageError
+from gmc.estimators.batch import Need
+from gmc.estimators.registry import build_estimator
+from gmc.models import LanguageModel, tokenizer_hash, weights_hash
+from gmc.policies import list_policies
+from gmc.run import RunDirectory
+from gmc.run_logs import cut_log, read_used
+from gmc.shards.reader import read_lengths, read_metadata
+from gmc.shards.store import RolloutStore
+from gmc.training.anchors import Anchors
+from gmc.training.checkpoint import Checkpoint, load_newest
+from gmc.training.optimizer import make_optimizer
+from gmc.training.optimizer_state import load_optimizer_tensors
+from gmc.training.queue import RolloutQueue
+from gmc.training.session import ANCHORS, RULE, Session, unprefixed
+from gmc.training.trackers import make_trackers
+from gmc.training.update import Updater
+
+Say = Callable[[str], None]
+
+
+def open_session(
+    run: RunDirectory,
+    settings: Settings,
+    resources: ExitStack,
+    *,
+    rollouts_from: Path | None = None,
+    say: Say,
+    stopping: Callable[[], bool] = lambda: False,
+) -> Session:
+    """Everything the loop needs, at the newest checkpoint if the run has one.
+
+    On resume the logs are cut back to the checkpoint, and rollouts of later versions are set aside: they belong to a future
+    that did not happen, and come again. rollouts_from: a folder of version-0 rollouts of the same model to bring in. What must
+    be closed goes into `resources`. Raises `GmcError` naming what does not fit together.
+    """
+    rest = {key: value for key, value in settings.estimator.items() if key != "name"}
+    estimator = build_estimator(settings.estimator["name"], rest)
+    settings = _with_entropies(settings, Need.BEHAVIOR_ENTROPY in estimator.needs)
+    model = build_model(settings)
+    run.bind_weights(weights_hash(model.weights()))
+    store = RolloutStore(run.rollouts, run.run_id)
+    store.clean()
+    if rollouts_from is not None:
+        imported = store.import_from(
+            rollouts_from, weights_hash=run.record.weights_hash, tokenizer_hash=tokenizer_hash(model.tokenizer)
+        )
+        say(f"brought in {len(imported)} rollout batches from {rollouts_from}")
+
+    checkpoint = load_newest(run.checkpoints)
+    version = checkpoint.update if checkpoint else 0
+    _rewind(run, store, version, say)
+    _check_shards(store, settings, model)
+
+    scorer = build_scorer(settings, model)
+    optimizer = make_optimizer([p for p in model.network.parameters() if p.requires_grad], settings.optimizer)
+    anchors = Anchors(model.network, estimator.anchor_lag)
+    if checkpoint:
+        _restore(checkpoint, model, optimizer)
+        estimator.load_state_dict(unprefixed(RULE, checkpoint.estimator))
+        anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
+
+    planned = _planned_updates(settings, store)
+    generates = delay_spec_kind(settings.delay) != "shards"
+    maker = None
+    if generates:
+        engine = build_engine(settings, model)
+        resources.callback(engine.close)
+        maker = build_maker(run.run_id, settings, model, scorer, engine)
+        resources.callback(maker.grader.close)
+    queue = _queue(settings, store, planned, maker, stopping, run, checkpoint)
+    tree = settings.model_dump(mode="json")
+    trackers = make_trackers(settings.train.trackers, run.run_id, run.path / "tensorboard", tree)
+    updater = Updater(model, scorer, estimator, optimizer, anchors, settings, planned)
+    return Session(run, updater, queue, version, version if checkpoint else None, trackers)
+
+
+def _with_entropies(settings: Settings, needed: bool) -> Settings:
+    if not needed or settings.rollout.entropies:
+        return settings
+    return settings.model_copy(update={"rollout": settings.rollout.model_copy(update={"entropies": True})})
+
+
+def _rewind(run: RunDirectory, store: RolloutStore, version: int, say: Say) -> None:
+    for log in (run.used, run.metrics):
+        cut = cut_log(log, version)
+        if cut.dropped or cut.torn:
+            say(str(cut))
+    if moved := store.set_aside(version):
+        say(f"set aside {len(moved)} rollout batches of versions after {version}, which will be generated again")
+    for policy in list_policies(run.policies):
+        if policy.version > version:
+            policy.withdraw()
+
+
+def _check_shards(store: RolloutStore, settings: Settings, model: LanguageModel) -> None:
+    """Refuse shards that were sampled in another way than these settings say."""
+    rollout = settings.rollout
+    for stored in store.list():
+        metadata = read_metadata(stored.path)
+        for what, found, wanted in (
+            ("run id", metadata.run_id, store.run_id),
+            ("tokenizer hash", metadata.tokenizer_hash, tokenizer_hash(model.tokenizer)),
+            ("rollout.group_size", metadata.group_size, rollout.group_size),
+            ("rollout.temperature", float(metadata.sampling["temperature"]), rollout.temperature),
+            ("rollout.max_tokens", int(metadata.sampling["max_tokens"]), rollout.max_tokens),
+        ):
+            if found != wanted:
+                raise UsageError(
+                    f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that the rollouts were "
+                    "made with, or use another --run"
+                )
+
+
+def _restore(checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.optim.Optimizer) -> None:
+    with torch.no_grad():
+        for name, parameter in model.weights().items():
+            parameter.copy_(checkpoint.weights[name])
+    load_optimizer_tensors(optimizer, checkpoint.optimizer)
+
+
+def _planned_updates(settings: Settings, store: RolloutStore) -> int:
+    """The horizon N: as set; with `--delay shards` at most as many updates as the shards on disk serve."""
+    if settings.delay != "shards":
+        return settings.train.updates
+    available = sum(shard.groups for shard in _contents(store)) // settings.rollout.prompts
+    if not available:
+        raise UsageError(f"{store.directory}: no rollouts for --delay shards; run gmc rollout first")
+    return min(settings.train.updates, available)
+
+
+def _contents(store: RolloutStore) -> list[ShardContents]:
+    return [ShardContents(stored.batch, stored.version, len(read_lengths(stored.path))) for stored in store.list()]
+
+
+def _queue(
+    settings: Settings,
+    store: RolloutStore,
+    planned: int,
+    maker: Any,
+    stopping: Callable[[], bool],
+    run: RunDirectory,
+    checkpoint: Checkpoint | None,
+) -> RolloutQueue:
+    delays = parse_delay(
+        settings.delay,
+        prompts=settings.rollout.prompts,
+        group_size=settings.rollout.group_size,
+        seed=settings.seed,
+        updates=planned,
+        shards=_contents(store) if delay_spec_kind(settings.delay) in ("shards", "schedule") else (),
+    )
+    queue = RolloutQueue(store, delays, maker, spec=settings.delay, stopping=stopping)
+    if checkpoint:
+        queue.replay(read_used(run.used), checkpoint.extra["planned_updates"])
+    return queue

@@ -1,0 +1,98 @@
+"""A training run in memory: the model and its rule on one side, the run directory on the other."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from gmc.delays.base import GroupRef
+from gmc.files import append_jsonl, fsync_file
+from gmc.policies import publish_policy
+from gmc.run import RunDirectory
+from gmc.training.assemble import Groups
+from gmc.training.checkpoint import save_checkpoint
+from gmc.training.optimizer_state import optimizer_tensors
+from gmc.training.queue import RolloutQueue
+from gmc.training.trackers import Tracker
+from gmc.training.update import Updater
+
+RULE = "rule."
+ANCHORS = "anchors."
+
+
+def prefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put a prefix before each key."""
+    return {prefix + key: value for key, value in state.items()}
+
+
+def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The entries under a prefix, without it."""
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+@dataclass
+class Session:
+    """Holds what the loop needs. `version` is the current policy version, which is the index of the next update.
+
+    saved: the version of the newest checkpoint, None before the first.
+    """
+
+    run: RunDirectory
+    updater: Updater
+    queue: RolloutQueue
+    version: int
+    saved: int | None
+    trackers: list[Tracker] = field(default_factory=list)
+    _recorded_at: float = field(default_factory=time.perf_counter)
+
+    @property
+    def planned_updates(self) -> int:
+        """The horizon N."""
+        return self.updater.planned_updates
+
+    def record(self, update: int, groups: Groups, metrics: dict[str, float]) -> None:
+        """Log one finished update: the groups it used and its metrics, to which the time since the last one is added."""
+        self.version = update + 1
+        now = time.perf_counter()
+        tokens = sum(len(row.response_token_ids) for group in groups for row in group)
+        metrics["time/seconds"] = now - self._recorded_at
+        metrics["time/tokens_per_second"] = tokens / metrics["time/seconds"]
+        self._recorded_at = now
+        references = [GroupRef(group[0].batch, group[0].group) for group in groups]
+        append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
+        append_jsonl(self.run.metrics, {"update": update, **metrics, "rollouts/groups_waiting": self.queue.waiting})
+        for tracker in self.trackers:
+            tracker.log(update, metrics)
+
+    def save_when_due(self) -> None:
+        """Checkpoint, and publish the policy, at the intervals of the settings."""
+        train = self.updater.settings.train
+        if self.version % train.publish_every == 0:
+            self.publish()
+        elif self.version % train.checkpoint_every == 0:
+            self.save()
+
+    def save(self) -> None:
+        """Make the state after `version` updates durable, once: the logs first, then the checkpoint with its marker last."""
+        if self.saved == self.version:
+            return
+        for log in (self.run.used, self.run.metrics):
+            if log.exists():
+                fsync_file(log)
+        updater = self.updater
+        save_checkpoint(
+            self.run.checkpoints,
+            self.version,
+            weights=updater.model.weights(),
+            optimizer=optimizer_tensors(updater.optimizer),
+            estimator=prefixed(RULE, updater.estimator.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
+            extra={"planned_updates": self.planned_updates, "run_id": self.run.run_id},
+            keep=updater.settings.train.keep_checkpoints,
+        )
+        self.saved = self.version
+
+    def publish(self) -> None:
+        """Publish the current policy. Only weights that a durable checkpoint can bring back ever leave the trainer."""
+        self.save()
+        publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)

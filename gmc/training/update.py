@@ -1,0 +1,134 @@
+"""One optimizer update: the four stages of a rule around one forward and one backward pass of the model."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gmc.config.settings import Settings
+from gmc.errors import GmcError
+from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Batch, Need
+from gmc.estimators.gradient import Gradient, Skip
+from gmc.estimators.normalizer import Normalizer
+from gmc.models import LanguageModel
+from gmc.training.anchors import Anchors
+from gmc.training.assemble import Groups, assemble, behavior_logp, token_ids
+from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
+from gmc.training.normalize import coefficients
+from gmc.training.optimizer import learning_rate, set_learning_rate
+from gmc.training.scoring import Forward, Scorer
+
+
+class NonFiniteError(GmcError):
+    """A loss or gradient was NaN or infinite; the update was not applied."""
+
+
+@dataclass
+class Updater:
+    """Applies updates to `model` in place. `planned_updates` is the horizon N of the learning rate."""
+
+    model: LanguageModel
+    scorer: Scorer
+    estimator: Estimator
+    optimizer: torch.optim.Optimizer
+    anchors: Anchors
+    settings: Settings
+    planned_updates: int
+
+    def run(self, groups: Groups, update: int) -> dict[str, float]:
+        """Train on the groups of one update and return its metrics. Raises `NonFiniteError` and changes nothing then."""
+        started = time.perf_counter()
+        current = self.scorer.forward(*token_ids(groups))
+        batch = self._assemble(groups, current, update)
+        batch = batch.with_advantages(self.estimator.advantages(batch))
+        objective_BT = self.estimator.objective(batch)
+        gradient_BT = self._gradient_in_logp(objective_BT, batch)
+        self._require_finite(bool(torch.isfinite(gradient_BT).all()), groups, update, "the loss gradient")
+
+        self._zero_gradients()
+        current.backward(-coefficients(batch.mask_BT, self.normalizer, batch.max_response_tokens) * gradient_BT)
+        gradient = self.estimator.gradient(Gradient([parameter.grad for parameter in self._parameters()]))  # type: ignore[misc]
+        scale = self.estimator.learning_rate_scale(batch)
+        rate = learning_rate(update, self.planned_updates, self.settings.optimizer)
+        norm = 0.0
+        if not isinstance(gradient, Skip):
+            norm = self._step(gradient, rate * scale, groups, update)
+
+        metrics = rollout_metrics(groups, update)
+        metrics |= self._ratio_metrics(groups, batch)
+        metrics |= weight_metrics(gradient_BT, batch.advantages_PG.reshape(-1), batch.mask_BT)
+        metrics |= {f"{self.estimator.name}/{key}": value for key, value in self.estimator.metrics(batch).items()}
+        metrics |= {
+            "optimizer/learning_rate": rate,
+            "optimizer/learning_rate_scale": scale,
+            "optimizer/gradient_norm": norm,
+            "optimizer/skipped": float(isinstance(gradient, Skip)),
+            "time/update_seconds": time.perf_counter() - started,
+        }
+        return metrics
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """The loss normalizer in force: the run's own choice, else the rule's."""
+        return self.settings.train.normalizer or self.estimator.normalizer
+
+    def _assemble(self, groups: Groups, current: Forward, update: int) -> Batch:
+        needs, computed = self.estimator.needs, {}
+        if Need.SCORE_NORMS in needs:
+            computed[Need.SCORE_NORMS] = self.scorer.log_score_norms(*token_ids(groups))
+        if Need.ANCHOR_LOGP in needs:
+            with self.anchors.weights_of(update):
+                computed[Need.ANCHOR_LOGP] = self.scorer.score(*token_ids(groups)).logp_BT
+        assert self.settings.rollout.max_tokens is not None
+        return assemble(
+            groups,
+            current.logp_BT,
+            current.mask_BT,
+            update=update,
+            needs=needs,
+            logprob_kind=self.settings.rollout.logprobs,
+            max_response_tokens=self.settings.rollout.max_tokens,
+            planned_updates=self.planned_updates,
+            computed=computed,
+        )
+
+    def _gradient_in_logp(self, objective_BT: Tensor, batch: Batch) -> Tensor:
+        masked_BT = torch.where(batch.mask_BT, objective_BT, torch.zeros_like(objective_BT))
+        (gradient_BT,) = torch.autograd.grad(masked_BT.sum(), batch.logp_BT)
+        return gradient_BT
+
+    def _ratio_metrics(self, groups: Groups, batch: Batch) -> dict[str, float]:
+        behavior_BT = behavior_logp(groups, self.settings.rollout.logprobs, batch.logp_BT.shape[1]).to(batch.logp_BT.device)
+        difference_BT = batch.logp_BT.detach() - behavior_BT
+        log_ratio_BT = torch.where(batch.mask_BT, difference_BT, torch.zeros_like(difference_BT))
+        epsilon = getattr(self.estimator.settings, "epsilon", REPORT_EPSILON)
+        epsilon = epsilon if isinstance(epsilon, float) else REPORT_EPSILON
+        return ratio_metrics(log_ratio_BT, batch.mask_BT, batch.group_size, epsilon)
+
+    def _step(self, gradient: Gradient, rate: float, groups: Groups, update: int) -> float:
+        parameters = self._parameters()
+        for parameter, tensor in zip(parameters, gradient.tensors, strict=True):
+            parameter.grad = tensor
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.optimizer.clip_norm)
+        self._require_finite(bool(torch.isfinite(norm)), groups, update, "the gradient")
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+        return norm.item()
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
+
+    def _zero_gradients(self) -> None:
+        # Not None: with nothing to learn from (all rewards equal) the optimizer's moments must still decay.
+        for parameter in self._parameters():
+            parameter.grad = torch.zeros_like(parameter)
+
+    def _require_finite(self, finite: bool, groups: Groups, update: int, what: str) -> None:
+        if not finite:
+            batches = sorted({group[0].batch for group in groups})
+            raise NonFiniteError(
+                f"update {update} (batches {batches}): {what} of estimator {self.estimator.name} is not finite; the update was "
+                "not applied. Go on from the last checkpoint with --resume and a lower learning rate or another estimator."
+            )
