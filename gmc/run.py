@@ -18,7 +18,7 @@ import re
 import secrets
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,8 @@ import filelock
 import tomli_w
 
 from gmc import __version__
-from gmc.delays.base import GroupRef
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.files import append_jsonl, fsync_file, write_text
-from gmc.run_logs import Cut, cut_log, read_used
+from gmc.files import write_text
 
 RUN_FILE = "run.toml"
 GO_ON = "Use --resume to go on, --overwrite to start anew, or another --run."
@@ -217,28 +215,6 @@ class RunDirectory:
         """Write settings/COMMAND.toml: the resolved settings (nulls left out, TOML has none) and library versions."""
         content = {"settings": _without_nulls(settings), "versions": library_versions()}
         write_text(self.settings(command), tomli_w.dumps(content))
-
-    def append_metrics(self, record: dict[str, Any]) -> None:
-        """Append one update's line to metrics.jsonl; `record["update"]` is its index. NaN and infinities become null."""
-        append_jsonl(self.metrics, record)
-
-    def append_used(self, update: int, groups: Sequence[Sequence[int]]) -> None:
-        """Append to used.jsonl which groups, as (batch, group) pairs in order, `update` consumed."""
-        append_jsonl(self.used, {"update": update, "groups": [list(group) for group in groups]})
-
-    def read_used(self) -> list[list[GroupRef]]:
-        """The groups that each update consumed, from update 0. Raises `DataError` when the updates are not 0, 1, 2, …"""
-        return read_used(self.used)
-
-    def sync_logs(self) -> None:
-        """Flush both logs to the disk; called before a checkpoint, which relies on their lines."""
-        for log in (self.used, self.metrics):
-            if log.exists():
-                fsync_file(log)
-
-    def cut_logs(self, frontier: int) -> list[Cut]:
-        """Cut both logs back to the checkpoint after `frontier` updates; each `Cut` tells in words what was dropped."""
-        return [cut_log(log, frontier) for log in (self.used, self.metrics)]
 
     def _write_record(self) -> None:
         write_text(self.path / RUN_FILE, tomli_w.dumps(asdict(self.record)))

@@ -17,7 +17,7 @@ SEPARATOR = "/"
 MOMENTS = ("exp_avg", "exp_avg_sq", "state1", "state2")
 
 
-def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The state by "parameter index/name", sharing storage with the optimizer, which is left untouched.
 
     A Python integer becomes a 0-dimensional int64 tensor. A parameter that never had a gradient has no entry.
@@ -40,8 +40,8 @@ def _flatten(prefix: str, value: Any, flat: dict[str, Tensor]) -> None:
         raise TypeError(f"optimizer state {prefix} is a {type(value).__name__}, which has no tensor form")
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, flat: Mapping[str, Tensor]) -> None:
-    """Give an optimizer the state that `flatten_optimizer` took from one over the same parameters.
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, flat: Mapping[str, Tensor]) -> None:
+    """Give an optimizer the state that `optimizer_tensors` took from one over the same parameters.
 
     Raises `DataError` when the state is of another kind of optimizer or of other parameters.
     """
