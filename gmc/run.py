@@ -176,6 +176,11 @@ class RunDirectory:
                 )
         return run
 
+    @classmethod
+    def rollouts_of(cls, path: Path) -> Path:
+        """The folder of shards meant by `path`: a run's own, when `path` is a run, else `path` itself."""
+        return cls.open(path).rollouts if (path / RUN_FILE).is_file() else path
+
     @property
     def has_trained(self) -> bool:
         """Whether an update was made here, or a checkpoint written."""
