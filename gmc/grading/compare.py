@@ -1,0 +1,209 @@
+"""Compare two shapes, gold first. Three-valued: None means that a leaf could not be decided by the comparer in use."""
+
+from collections.abc import Callable, Sequence as Items
+
+from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
+from gmc.grading.structure import read
+
+Leaves = Callable[[str, str], bool | None]
+_ROUND = {"(", ")"}
+
+
+class Comparer:
+    """Walks two shapes and asks `leaves` about single values.
+
+    leaves(gold, answer): whether two values are equal, None when it cannot tell.
+    relations(gold, answer): the same for two equations or inequalities.
+    """
+
+    def __init__(self, leaves: Leaves, relations: Leaves) -> None:
+        self.leaves = leaves
+        self.relations = relations
+
+    def equal(self, gold: Shape, answer: Shape) -> bool | None:
+        """Whether the answer is the gold."""
+        if isinstance(gold, Several) or isinstance(answer, Several):
+            return self._several(gold, answer)
+        if isinstance(gold, Union) or isinstance(answer, Union):
+            return self._unions(gold, answer)
+        if isinstance(gold, Named) or isinstance(answer, Named):
+            return self._named(gold, answer)
+        if isinstance(gold, Matrix) or isinstance(answer, Matrix):
+            return self._matrices(gold, answer)
+        if isinstance(gold, Sequence) and isinstance(answer, Sequence):
+            return self._sequences(gold, answer)
+        if isinstance(gold, Congruence) and isinstance(answer, Congruence):
+            return self._congruent(gold, answer)
+        if isinstance(gold, Relation) or isinstance(answer, Relation):
+            return self._relations(gold, answer)
+        if isinstance(gold, Leaf | Words) and isinstance(answer, Leaf | Words):
+            return self.leaves(gold.text, answer.text)
+        return False
+
+    def _several(self, gold: Shape, answer: Shape) -> bool | None:
+        if isinstance(gold, Several) and isinstance(answer, Several):
+            return self._several_both(gold, answer)
+        several, other = (gold, answer) if isinstance(gold, Several) else (answer, gold)
+        assert isinstance(several, Several)
+        if isinstance(other, Sequence) and not several.braced and {other.left, other.right} <= _ROUND:
+            values = tuple(item.value if isinstance(item, Named) else item for item in several.items)
+            return self._ordered(*((values, other.items) if several is gold else (other.items, values)))
+        if len(several.items) == 1:
+            only = several.items[0]
+            return self.equal(only, answer) if several is gold else self.equal(gold, only)
+        if isinstance(other, Named):
+            return self.equal(several, other.value) if several is gold else self.equal(other.value, several)
+        return self._same_value_repeated(gold, answer, several)
+
+    def _same_value_repeated(self, gold: Shape, answer: Shape, several: Several) -> bool | None:
+        """One value against several: equal only when all of them are that value, as in a set with repeats."""
+        return False
+
+    def _several_both(self, gold: Several, answer: Several) -> bool | None:
+        golds, answers = gold.items, answer.items
+        if gold.braced or answer.braced:
+            golds, answers = self._distinct(golds), self._distinct(answers)
+        if len(golds) != len(answers):
+            return False
+        names = [[item.name for item in items if isinstance(item, Named)] for items in (golds, answers)]
+        if bool(names[0]) != bool(names[1]) and len(set(names[0] or names[1])) > 1:
+            # Different names on one side, bare values on the other: the order is all there is.
+            return self._ordered(golds, answers)
+        return self._unordered(golds, answers)
+
+    def _distinct(self, items: Items[Shape]) -> tuple[Shape, ...]:
+        kept: list[Shape] = []
+        for item in items:
+            if not any(self.equal(other, item) is True for other in kept):
+                kept.append(item)
+        return tuple(kept)
+
+    def _ordered(self, golds: Items[Shape], answers: Items[Shape]) -> bool | None:
+        if len(golds) != len(answers):
+            return False
+        return all_of(self.equal(gold, answer) for gold, answer in zip(golds, answers, strict=True))
+
+    def _unordered(self, golds: Items[Shape], answers: Items[Shape]) -> bool | None:
+        """Pair every gold with an answer of its own. Equality is an equivalence, so the first match is as good as any."""
+        if len(golds) != len(answers):
+            return False
+        left = list(answers)
+        undecided: list[Shape] = []
+        for gold in golds:
+            verdicts = [self.equal(gold, answer) for answer in left]
+            if True in verdicts:
+                left.pop(verdicts.index(True))
+            elif None in verdicts:
+                undecided.append(gold)
+            else:
+                return False
+        return None if undecided else True
+
+    def _sequences(self, gold: Sequence, answer: Sequence) -> bool | None:
+        if len(gold.items) != len(answer.items):
+            return False
+        if len(gold.items) == 2 and (gold.left, gold.right) != (answer.left, answer.right):
+            return False
+        return self._ordered(gold.items, answer.items)
+
+    def _unions(self, gold: Shape, answer: Shape) -> bool | None:
+        if isinstance(gold, Named) and isinstance(answer, Union):
+            return self.equal(gold.value, answer)
+        if isinstance(answer, Named) and isinstance(gold, Union):
+            return self.equal(gold, answer.value)
+        sides = [shape if isinstance(shape, Union) else Union((shape,)) for shape in (gold, answer)]
+        if sides[0].variable and sides[1].variable and sides[0].variable != sides[1].variable:
+            return False
+        if isinstance(gold, Relation) or isinstance(answer, Relation):
+            return False
+        return self._unordered(sides[0].parts, sides[1].parts)
+
+    def _named(self, gold: Shape, answer: Shape) -> bool | None:
+        if isinstance(gold, Named) and isinstance(answer, Named):
+            if gold.name == answer.name:
+                return self.equal(gold.value, answer.value)
+            if _is_function(gold.name) and answer.name == "y" or gold.name == "y" and _is_function(answer.name):
+                return self.equal(gold.value, answer.value)
+            return self._equations(gold, answer)
+        if isinstance(gold, Relation) or isinstance(answer, Relation):
+            return self._equations(gold, answer)
+        return self.equal(gold.value, answer) if isinstance(gold, Named) else self.equal(gold, answer.value)  # type: ignore[union-attr]
+
+    def _equations(self, gold: Shape, answer: Shape) -> bool | None:
+        texts = [_equation_text(shape) for shape in (gold, answer)]
+        if texts[0] is None or texts[1] is None:
+            return False
+        return self.relations(texts[0], texts[1])
+
+    def _matrices(self, gold: Shape, answer: Shape) -> bool | None:
+        rows = [_rows(shape) for shape in (gold, answer)]
+        if rows[0] is None or rows[1] is None or [len(row) for row in rows[0]] != [len(row) for row in rows[1]]:
+            return False
+        return all_of(self._ordered(one, other) for one, other in zip(rows[0], rows[1], strict=True))
+
+    def _congruent(self, gold: Congruence, answer: Congruence) -> bool | None:
+        if gold.name and answer.name and gold.name != answer.name:
+            return False
+        modulus = self.leaves(gold.modulus, answer.modulus)
+        if modulus is not True:
+            return modulus
+        if gold.modulus.isdigit() and int(gold.modulus) and _is_integer(gold.residue) and _is_integer(answer.residue):
+            return (int(gold.residue) - int(answer.residue)) % int(gold.modulus) == 0
+        return self.leaves(gold.residue, answer.residue)
+
+    def _relations(self, gold: Shape, answer: Shape) -> bool | None:
+        if isinstance(gold, Relation) and isinstance(answer, Relation):
+            if gold.operators == answer.operators and len(gold.sides) == len(answer.sides):
+                same = all_of(self.leaves(one, other) for one, other in zip(gold.sides, answer.sides, strict=True))
+                if same is True or len(gold.operators) > 1:
+                    return same
+            return self._equations(gold, answer)
+        relation, other = (gold, answer) if isinstance(gold, Relation) else (answer, gold)
+        assert isinstance(relation, Relation)
+        if set(relation.operators) - {"=", r"\approx"} or not isinstance(other, Leaf | Words):
+            return False
+        return self._chain(relation, other.text, relation is gold)
+
+    def _chain(self, relation: Relation, value: str, is_gold: bool) -> bool | None:
+        """A chain of equalities against a value: its last side is the value, and it must hold from side to side."""
+        *earlier, last = relation.sides
+        final = self.leaves(last, value) if is_gold else self.leaves(value, last)
+        if final is not True:
+            return final
+        named = isinstance(read(f"{earlier[0]}={last}"), Named)
+        return all_of(self.leaves(last, side) for side in (earlier[1:] if named else earlier))
+
+
+def all_of(verdicts: Items[bool | None] | object) -> bool | None:
+    """False when any is False, else None when any is undecided, else True."""
+    undecided = False
+    for verdict in verdicts:  # type: ignore[attr-defined]
+        if verdict is False:
+            return False
+        undecided = undecided or verdict is None
+    return None if undecided else True
+
+
+def _is_function(name: str) -> bool:
+    return name.endswith(")") and "(" in name
+
+
+def _is_integer(text: str) -> bool:
+    return text.lstrip("-").isdigit()
+
+
+def _rows(shape: Shape) -> tuple[tuple[Shape, ...], ...] | None:
+    """A matrix's rows; a tuple is a column vector."""
+    if isinstance(shape, Matrix):
+        return shape.rows
+    if isinstance(shape, Sequence) and {shape.left, shape.right} <= _ROUND:
+        return tuple((item,) for item in shape.items)
+    return None
+
+
+def _equation_text(shape: Shape) -> str | None:
+    if isinstance(shape, Named) and isinstance(shape.value, Leaf):
+        return f"{shape.name}={shape.value.text}"
+    if isinstance(shape, Relation) and len(shape.sides) == 2:
+        return f"{shape.sides[0]}{shape.operators[0]} {shape.sides[1]}"
+    return None

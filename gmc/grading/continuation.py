@@ -1,0 +1,57 @@
+"""Cut from a response what is not its answer: thinking, and the new problems a base model goes on to write."""
+
+import re
+
+_THINK_OPEN = re.compile(r"<\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|begin_of_thought\|>", re.IGNORECASE)
+_THINK_CLOSE = re.compile(
+    r"<\s*/\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|end_of_thought\|>", re.IGNORECASE
+)
+_CUT = re.compile(
+    r"I\s+hope\s+it\s+is\s+correct"
+    r"|<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|start_header_id|user)\|>|</s>|<end_of_turn>"
+    r"|(?P<heading>(?:^|\n)[ \t]*(?:\#{1,6}[ \t]*|\*\*[ \t]*)?"
+    r"(?:(?:Next|New|Another|Second)[ \t]+)?(?:Problem|Question|Exercise|Q|Human|User|Instruction)"
+    r"(?:[ \t]+\d+)?[ \t]*(?:\*\*)?[ \t]*(?::|\n))",
+    re.IGNORECASE,
+)
+_LEAD_IN = 80
+
+
+def drop_thinking(text: str) -> str:
+    """Remove closed thinking blocks. An opening tag that is never closed takes everything behind it along.
+
+    A closing tag without an opening one (the tag stood in the prompt) ends a block that began with the response.
+    """
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    position, depth = 0, 0
+    marks = [(m.start(), m.end(), True) for m in _THINK_OPEN.finditer(text)]
+    marks += [(m.start(), m.end(), False) for m in _THINK_CLOSE.finditer(text)]
+    for start, end, opens in sorted(marks):
+        if opens:
+            if depth == 0:
+                kept.append(text[position:start])
+            depth += 1
+        else:
+            if depth == 0:
+                kept.clear()
+            depth = max(depth - 1, 0)
+            position = end
+    if depth == 0:
+        kept.append(text[position:])
+    return "".join(kept)
+
+
+def cut_continuation(text: str) -> str:
+    """Keep what stands before the first sign that the model began another problem or turn.
+
+    A response may open by restating its problem: a heading with no more than one short line before it is no cut.
+    """
+    for match in _CUT.finditer(text):
+        before = text[: match.start()].strip()
+        restated = match["heading"] is not None and len(before) <= _LEAD_IN and not re.search(r"[\n\d]", before)
+        if not before or restated:
+            continue
+        return text[: match.start()]
+    return text

@@ -1,0 +1,154 @@
+r"""Compare two single values without a computer algebra system.
+
+Three answers: True, False, or None when only the symbolic tier can tell.
+"""
+
+import re
+from fractions import Fraction
+
+from gmc.grading.normalize import is_words, text_key
+from gmc.grading.numbers import Number, numbers_equal, read_number
+from gmc.grading.units import Quantity, split_unit
+
+_BASED = re.compile(r"(-?[0-9A-Za-z.]+)_\{?(\d+)\}?")
+_LABELED = re.compile(r"\(?(?:\\text\{)?\(?([A-J])(?:\)|[.:]|\}(?= ))(?:\})?[:.)]? ?(.+)", re.DOTALL)
+_LETTER = re.compile(r"\(?(?:\\text\{)?\(?([A-Za-z])\)?\}?\)?\.?")
+_RATIO = re.compile(r"([^:]+)(?::|\\text\{to\})([^:]+)(?:(?::|\\text\{to\})([^:]+))?")
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text\{)?([ap])\.?m\.?\}?", re.IGNORECASE)
+_SEXAGESIMAL = re.compile(r"(-?\d+(?:\.\d+)?)\^\\circ ?(?:(\d+(?:\.\d+)?)')?(?:(\d+(?:\.\d+)?)(?:''|\"))?")
+_LETTERS = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+_NUMBER_NAMES = {
+    name: value
+    for value, name in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+        "eighteen nineteen twenty".split()
+    )
+}
+
+
+def leaves_equal(gold: str, answer: str) -> bool | None:
+    """Whether two normalized values are the same: True, False, or None when undecided."""
+    if text_key(gold) == text_key(answer):
+        return True
+    for compare in (_choice, _based, _clock, _sexagesimal, _numbers, _words, _ratio):
+        verdict = compare(gold, answer)
+        if verdict is not None:
+            return verdict
+    return _quantities(gold, answer)
+
+
+def _numbers(gold: str, answer: str) -> bool | None:
+    left, right = number_or_name(gold), number_or_name(answer)
+    return None if left is None or right is None else numbers_equal(left, right)
+
+
+def number_or_name(text: str) -> Number | None:
+    """A number in digits, or one of the first number words."""
+    word = text_key(text)
+    return Number(Fraction(_NUMBER_NAMES[word])) if word in _NUMBER_NAMES else read_number(text)
+
+
+def _choice(gold: str, answer: str) -> bool | None:
+    """Multiple choice: a gold letter against a letter with or without its option's text; a gold value against label and value."""
+    wanted = _LETTER.fullmatch(gold)
+    labeled = _LABELED.fullmatch(answer)
+    if wanted and (wanted[1].isupper() or "(" in gold):
+        given = _LETTER.fullmatch(answer)
+        if given:
+            same = given[1] == wanted[1] or ("(" in answer and given[1].upper() == wanted[1].upper())
+            return same
+        if labeled:
+            return labeled[1] == wanted[1]
+        return False if read_number(answer) is not None or is_words(answer) else None
+    if labeled and not _LABELED.fullmatch(gold):
+        return leaves_equal(gold, labeled[2].strip())
+    return None
+
+
+def _based(gold: str, answer: str) -> bool | None:
+    """Numerals with a base: the same digits, and the same base unless one side leaves it out."""
+    left, right = _BASED.fullmatch(gold), _BASED.fullmatch(answer)
+    if left is None and right is None:
+        return None
+    if (left or right) and not all(match is None or match[1].lstrip("-")[:1].isdigit() for match in (left, right)):
+        return None
+    digits = [match[1] if match else text for match, text in ((left, gold), (right, answer))]
+    bases = {match[2] for match in (left, right) if match}
+    return digits[0].upper() == digits[1].upper() and len(bases) == 1
+
+
+def _clock(gold: str, answer: str) -> bool | None:
+    left, right = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
+    if left and right:
+        return [int(left[1]), left[2], left[3].lower()] == [int(right[1]), right[2], right[3].lower()]
+    return None
+
+
+def _sexagesimal(gold: str, answer: str) -> bool | None:
+    """Degrees with minutes and seconds, against the same or against decimal degrees."""
+    left, right = _SEXAGESIMAL.fullmatch(gold), _SEXAGESIMAL.fullmatch(answer)
+    if left is None or right is None or not (left[2] or right[2]):
+        return None
+    values = []
+    for match in (left, right):
+        minutes = Fraction(match[2] or 0) / 60 + Fraction(match[3] or 0) / 3600
+        degrees = Fraction(match[1])
+        values.append(degrees - minutes if match[1].startswith("-") else degrees + minutes)
+    return values[0] == values[1]
+
+
+def _words(gold: str, answer: str) -> bool | None:
+    """Words are equal as text or not at all: letters never commute."""
+    if is_words(gold) or is_words(answer):
+        return False
+    return None
+
+
+def _ratio(gold: str, answer: str) -> bool | None:
+    left, right = _RATIO.fullmatch(gold), _RATIO.fullmatch(answer)
+    if left is None and right is None:
+        return None
+    if left is None or right is None:
+        pair, single = (left, answer) if left else (right, gold)
+        assert pair is not None
+        value = read_number(single)
+        parts = [read_number(part) for part in pair.groups() if part]
+        if value is None or any(part is None for part in parts) or len(parts) != 2 or "/" not in single.replace(r"\frac", "/"):
+            return False
+        top, bottom = parts
+        assert top is not None and bottom is not None
+        return bottom.value != 0 and top.value / bottom.value == value.value
+    numbers = [[read_number(part) for part in match.groups() if part] for match in (left, right)]
+    if len(numbers[0]) != len(numbers[1]) or any(number is None for side in numbers for number in side):
+        return False
+    golds, answers = ([number.value for number in side if number is not None] for side in numbers)
+    scales = {a / g for g, a in zip(golds, answers, strict=True) if g != 0}
+    return len(scales) == 1 and min(scales) > 0 and all((g == 0) == (a == 0) for g, a in zip(golds, answers, strict=True))
+
+
+def _quantities(gold: str, answer: str) -> bool | None:
+    """Values with units: a unit on one side only is left out; two known units are converted; two unknown ones are ignored."""
+    left, right = split_unit(gold), split_unit(answer)
+    if not left.unit and not right.unit:
+        return None
+    if left.unit and right.unit:
+        if left.dimension and right.dimension:
+            if left.dimension != right.dimension:
+                return False
+            if left.factor != right.factor:
+                return _converted(left, right)
+        elif left.dimension or right.dimension:
+            return False
+    return leaves_equal(left.value, right.value)
+
+
+def _converted(left: Quantity, right: Quantity) -> bool | None:
+    values = [read_number(quantity.value) for quantity in (left, right)]
+    if values[0] is None or values[1] is None:
+        return False
+    return values[0].value * left.factor == values[1].value * right.factor
+
+
+def letters(text: str) -> frozenset[str]:
+    """Letters and commands in an expression: what an answer must share with its gold to be the same symbol."""
+    return frozenset(_LETTERS.findall(text))

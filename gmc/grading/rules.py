@@ -1,0 +1,115 @@
+r"""The rewriting rules of `normalize`, in order: first over the whole answer, then over what stands outside `\text{...}`."""
+
+import re
+from collections.abc import Callable
+
+Rule = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
+
+_NUMBER_WORDS = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10",
+    "eleven": "11", "twelve": "12", "sixteen": "16",
+}  # fmt: skip
+_NAMED = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi"
+_TEXT = r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal|up)?|mbox|hbox|mathrm|mathsf|mathtt|operatorname\*?)"
+_FONT = r"\\(?:mathbf|mathit|mathcal|boldsymbol|bm|pmb|underline|emph|boxed|fbox|ensuremath|bold|bf|rm|displaystyle)"
+_END = r"(?![a-zA-Z])"
+
+
+def _text(match: re.Match[str]) -> str:
+    r"""`\text{17}` is a number, `\mathrm{e}` a letter, `\mathrm{~cm}` a word."""
+    content = " ".join(match[1].replace("~", " ").replace(r"\ ", " ").split())
+    if not content:
+        return " "
+    if re.fullmatch(r"[\d.,+\-/ ()%:]+|\\[a-zA-Z]+|[ei]", content) or (content == "d" and "mathrm" in match.group()):
+        return f" {content} "
+    return rf"\text{{{content}}}"
+
+
+def _script(digits: str) -> str:
+    return digits if len(digits) == 1 else f"{{{digits}}}"
+
+
+def _compile(rules: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]) -> tuple[Rule, ...]:
+    return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
+
+
+# Over the whole answer: delimiters, sizes, spacing, fonts, wrappers of words.
+WRAPPING: tuple[Rule, ...] = _compile((
+    (r"\\\$|\$|\\[()]|(?<!\\)\\[\[\]](?!\d)|[€£]|\\pounds\b|\*\*|`|\s", " "),
+    (rf"\\(?:left|right|middle)(?![a-zA-Z])\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", " "),
+    (rf"\\(?:textstyle|scriptstyle|limits|nolimits|bfseries|itshape|centering|strut|mathstrut){_END}", " "),
+    (r"\\(?:[hv]space|[hv]?phantom|label)\*?\s*\{[^{}]*\}", " "),
+    # A braced or thin-spaced comma groups thousands before three digits, and is a decimal comma otherwise.
+    (r"(?<=\d)(?:\{,\}|,\s*\\!)\s*(?=(?:\\!)?\d{3}(?!\d))", ""),
+    (r"(?<=\d)(?:\\,|\\!|\\ )(?=\d{3}(?!\d))", ""),
+    (r"(?<=\d)\{,\}(?=\d)", "."),
+    (r"\{([,:;=<>+\-.])\}", r"\1"),
+    (rf"\\[!]|\\(?:null|empty){_END}", ""),
+    (rf"\\[,;:>]|\\(?:quad|qquad|thinspace|medspace|thickspace|enspace|nobreakspace|space){_END}|(?<!\\)\\ |\\$|~", " "),
+    (r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", " "),
+    (rf"{_FONT}\s*\{{([^{{}}]*)\}}", r"{\1}"),
+    (rf"{_FONT}{_END}(?!\s*\{{)", " "),
+    (rf"{_TEXT}\s*\{{([^{{}}]*)\}}", _text),
+    (rf"\\mathrm\s+([a-zA-Z0-9]){_END}", r" \1"),
+    (r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}", r"\\text{\1 \2}"),
+    (r"\\text\{\s*(?:the )?(?:empty|null) set\s*\}", r"\\emptyset "),
+    (r"\\text\{\s*(?i:all real numbers|all reals|the real numbers|reals)\s*\}", r"\\mathbb{R}"),
+    (r"\\text\{\s*(?i:infinity)\s*\}", r"\\infty "),
+    (r"\\text\{\s*degrees?\s*\}", r"^\\circ "),
+    (r"\\text\{\s*(?i:\\?%|per\s?cent|pct\.?)\s*\}", "%"),
+    (r"_\s*\{?\\text\{\s*(?i:base\s*)?(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|sixteen)\s*\}\}?",
+     lambda m: "_" + _script(_NUMBER_WORDS[m[1].lower()])),
+    (r"(?<=\d)_?\s*\{?\s*\\text\{\s*\(?(?:in\s+)?base[ -]*\}?\s*(\d+)\s*\)?\}*", lambda m: "_" + _script(m[1])),
+))  # fmt: skip
+
+# Outside `\text{...}`: one name a symbol, one form an argument.
+SYMBOLS: tuple[Rule, ...] = _compile((
+    (rf"\\[dtc]frac{_END}", r"\\frac"),
+    (rf"\\[dt]binom{_END}", r"\\binom"),
+    (rf"\\(?:leqslant|leqq|leq|le){_END}|<=|=<", r"\\le "),
+    (rf"\\(?:geqslant|geqq|geq|ge){_END}|>=", r"\\ge "),
+    (rf"\\(?:neq|ne){_END}|\\not\s*=|(?<=[a-z\s])!=", r"\\ne "),
+    (rf"\\lt{_END}", "<"),
+    (rf"\\gt{_END}", ">"),
+    (rf"\\colon{_END}", ":"),
+    (rf"\\(?:mid|[lr]?vert){_END}|\\(?=\|)", "|"),
+    (rf"\\lbrace{_END}", r"\\{"),
+    (rf"\\rbrace{_END}", r"\\}"),
+    (rf"\\lbrack{_END}", "["),
+    (rf"\\rbrack{_END}", "]"),
+    (rf"\\varnothing{_END}|\\\{{\s*\\\}}", r"\\emptyset "),
+    (r"\\(?:Bbb|mathds|mathbb)\s*\{?\s*([RZNQC])\s*\}?", r"\\mathbb{\1}"),
+    (rf"\\(?:reals|Reals|R){_END}", r"\\mathbb{R}"),
+    (rf"\\(?:infin|infty){_END}|(?<![\\a-zA-Z])(?:infinity|infty|inf|oo){_END}", r"\\infty "),
+    (rf"\\var(theta|phi|epsilon|rho|sigma){_END}", r"\\\1"),
+    (r"\*\*", "^"),
+    (rf"\*|\\(?:times|ast|cdot){_END}", r"\\cdot "),
+    (rf"\\div{_END}", "/"),
+    (r"\^\s*\{\s*((?:\\prime\s*)+)\}", lambda m: "'" * m[1].count("prime")),
+    (r"\^?\s*\\prime(?![a-zA-Z])", "'"),
+    (r"\{\s*\}\s*(?=\^)", ""),
+    (rf"\{{?\s*\^?\s*\{{?\s*\\(?:circ|degrees?){_END}\s*\}}?(?<=\}})|\^?\s*\\(?:circ|degrees?){_END}|(?<=\d)\s*degrees?{_END}", r"^\\circ "),
+    (rf"\\%|(?<=[\d\s}}])(?i:per\s?cent|pct\.?){_END}", "%"),
+    (rf"\\(?:dots|cdots|ldots|dotsc|dotsb){_END}|\.\.\.", r"\\ldots "),
+    (rf"\\exp\s*(?=\{{)", "e^"),
+    (r"\bnp\.(?=[a-z])|\\operatorname\s*(?=\\)", ""),
+    (rf"(?<![\\a-zA-Z])({_NAMED}){_END}", r"\\\1 "),
+    (rf"(?<![\\a-zA-Z])(and|or){_END}", r"\\text{\1}"),
+    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
+    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*(?=\{)", r"\\\1{\2}"),
+    (rf"\\(frac|binom)\s*([0-9a-zA-Z])\s*(\\(?!frac|sqrt|binom)[a-zA-Z]+){_END}", r"\\\1{\2}{\3}"),
+    (r"\\(frac|binom)\s*(\{[^{}]*\})\s*([0-9a-zA-Z])", r"\\\1\2{\3}"),
+    (r"\\frac\s*(\{[^{}]*\})\s+(?=\{)", r"\\frac\1"),
+    (r"\\(frac|sqrt|binom)\s+(?=[{\[])", r"\\\1"),
+    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+|[a-zA-Z])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (rf"\\sqrt\s*(\[[^\[\]]*\])?\s*(\\[a-zA-Z]+){_END}(?![{{\[(])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*\(([^()]*)\)", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (r"\\sqrt\[2\]", r"\\sqrt"),
+    (r"([\^_])\s*\{\s*(-?[0-9a-zA-Z]|'|\*)\s*\}", lambda m: m[1] + (m[2] if len(m[2]) == 1 else f"{{{m[2]}}}")),
+    (r"(?<![\\a-zA-Z0-9}\]^_])\{([^{},]*)\}(?![\^_])", r"\1"),
+    (r"\s+", " "),
+    (r" ?([=<>+\-^_/(){}\[\],;:|&%!']) ?", r"\1"),
+    (r" ?(\\(?:\\|\{|\})) ?", r"\1"),
+    (r"(\\[a-zA-Z]+) (?![a-zA-Z])", r"\1"),
+    (r"(?<=[^\sa-zA-Z0-9}]) (?=\\)", ""),
+))  # fmt: skip

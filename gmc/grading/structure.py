@@ -1,0 +1,177 @@
+r"""Read a normalized answer into a `Shape`."""
+
+import re
+
+from gmc.grading.normalize import is_words
+from gmc.grading.numbers import read_number, ungroup
+from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
+from gmc.grading.splitting import enclosed, split_outside
+
+_QUALIFIER = re.compile(
+    r"[,(]? ?\\text\{[,(]?\s*(?:for|where|with|if|when|whenever|such that|as|in which|assuming|is an?|are|over)\b.*$"
+    r"|[,(] ?(?:[a-zA-Z]|\\[a-z]+)(?:,[a-zA-Z])* ?\\in ?\\mathbb\{[ZNRQ]\}(?:\^?[+*]|_[^,]*)?\)?$"
+    r"|[,(] ?[a-zA-Z]\\text\{\s*(?:is|are|any|an?)\b.*$"
+    r"|(?<=[\w})\]]) (?:for|where|with|if|when|whenever|such that) .*$"
+)
+_CONGRUENCE = re.compile(
+    r"(?:(?P<name>[^=]*?) ?\\equiv ?)?(?P<residue>[^=]+?) ?\(?\\(?:pmod|bmod|mod)(?: ?\{(?P<braced>[^{}]+)\}| ?(?P<bare>\w+))\)?"
+)
+_ENVIRONMENT = re.compile(r"\\begin\{(?:[pbvBV]?matrix|smallmatrix|array)\*?\}(?:\{[lcr|]+\})?(.*?)\\end\{\w+\*?\}", re.DOTALL)
+_RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx")
+_JOINTS = (",", ";", r"\text{and}", r"\text{or}", r"\text{, and}", r"\text{, or}", r"\text{,}", r"\vee", r"\lor", r"\wedge")
+_NAME = re.compile(
+    r"(?:m ?)?(?:\\angle ?|\\overline ?|\\triangle ?|\\mathcal ?|\\Delta ?)?(?:\|?\{?(?:[a-zA-Z]|\\[a-zA-Z]+|\\text\{[^{}]*\})"
+    r"(?:[a-zA-Z ]|\\[a-zA-Z]+)*(?:_(?:\w|\\[a-z]+|\{[^{}]*\}))*'*\}?\|?)(?:\([^()]*\))?'*(?:\+[a-zA-Z])*"
+)
+_NOT_NAMES = re.compile(r"\\(?:frac|sqrt|sin|cos|tan|log|ln|pi|infty|cdot|pm|binom|sum|int|prod|lim)(?![a-zA-Z])")
+_PLUS_MINUS = re.compile(r" ?\\pm(?![a-zA-Z]) ?")
+_TURNED = {">": "<", r"\ge": r"\le"}
+_MAX_DEPTH = 12
+
+
+def read(text: str, depth: int = 0) -> Shape:
+    """The shape of a normalized answer."""
+    if depth > _MAX_DEPTH or not text:
+        return Leaf(text)
+    text = _QUALIFIER.sub("", text).strip() or text
+    text = ungroup(text)
+    if read_number(text) is not None:
+        return Leaf(text)
+    if is_words(text) and not re.search(r"\\text\{(?:and|or)\}|,", text):
+        return Words(text)
+    several = _several(text, depth)
+    if several is not None:
+        return several
+    congruence = _CONGRUENCE.fullmatch(text)
+    if congruence:
+        return Congruence(congruence["name"] or "", congruence["residue"], congruence["braced"] or congruence["bare"])
+    for reader in (_relation, _union, _bracketed, _matrix):
+        shape = reader(text, depth)
+        if shape is not None:
+            return shape
+    return Words(text) if is_words(text) else Leaf(text)
+
+
+def _several(text: str, depth: int) -> Shape | None:
+    r"""Values joined by commas, "and", "or"; `a \pm b` is two values."""
+    parts = [part for part, _ in split_outside(text, _JOINTS) if part]
+    if len(parts) == 1 and parts[0] == text:
+        if not _PLUS_MINUS.search(text):
+            return None
+        pair = tuple(dict.fromkeys(_with_sign(text, sign) for sign in ("+", "-")))
+        return Several(tuple(read(part, depth + 1) for part in pair))
+    items: list[Shape] = []
+    name = ""
+    for part in parts:
+        shape = read(part, depth + 1)
+        # In `x=1,2` the name belongs to every value that follows it.
+        if isinstance(shape, Named):
+            name = shape.name
+        elif name and isinstance(shape, Leaf) and not any(isinstance(item, Several) for item in items):
+            shape = Named(name, shape)
+        items.extend(_flatten(shape))
+    if items and all(isinstance(item, Union) for item in items) and (r"\text{or}" in text or r"\vee" in text or r"\lor" in text):
+        unions = [item for item in items if isinstance(item, Union)]
+        return Union(tuple(part for union in unions for part in union.parts), unions[0].variable)
+    return items[0] if len(items) == 1 else Several(tuple(items))
+
+
+def _flatten(shape: Shape) -> tuple[Shape, ...]:
+    if isinstance(shape, Several) and not shape.braced:
+        return shape.items
+    if isinstance(shape, Named) and isinstance(shape.value, Several) and not shape.value.braced:
+        return tuple(Named(shape.name, item) for item in shape.value.items)
+    return (shape,)
+
+
+def _with_sign(text: str, sign: str) -> str:
+    r"""Choose the upper or the lower sign of every `\pm` and `\mp`."""
+    other = "-" if sign == "+" else "+"
+    chosen = re.sub(r" ?\\mp(?![a-zA-Z]) ?", other, _PLUS_MINUS.sub(sign, text))
+    return re.sub(r"(^|[=({\[,])\+", r"\1", chosen)
+
+
+def _relation(text: str, depth: int) -> Shape | None:
+    membership = split_outside(text, (r"\in",))
+    if len(membership) == 2 and _is_name(membership[0][0]):
+        return read(membership[1][0], depth + 1)
+    pieces = split_outside(text, _RELATIONS)
+    if len(pieces) == 1:
+        return None
+    sides, operators = [part for part, _ in pieces], [operator for _, operator in pieces[:-1]]
+    while sides and not sides[0]:
+        sides, operators = sides[1:], operators[1:]
+    if not all(sides) or not operators:
+        return read(sides[0], depth + 1) if len(sides) == 1 else Leaf(text)
+    if set(operators) <= {"=", r"\approx"} and _is_name(sides[0]) and len(sides) == 2:
+        return Named(_canonical_name(sides[0]), read(sides[1], depth + 1))
+    if set(operators) <= set(_TURNED):
+        sides, operators = sides[::-1], [_TURNED[operator] for operator in reversed(operators)]
+    return _interval(sides, operators) or Relation(tuple(sides), tuple(operators))
+
+
+def _interval(sides: list[str], operators: list[str]) -> Shape | None:
+    """An inequality that bounds one name, as an interval."""
+    if not set(operators) <= {"<", r"\le"} or len(sides) not in (2, 3):
+        return None
+    low, high = "-\\infty", "\\infty"
+    low_bracket, high_bracket = "(", ")"
+    if len(sides) == 3:
+        low, name, high = sides
+        low_bracket = "[" if operators[0] == r"\le" else "("
+        high_bracket = "]" if operators[1] == r"\le" else ")"
+    elif _is_name(sides[0]) and not _is_name(sides[1]):
+        name, high = sides
+        high_bracket = "]" if operators[0] == r"\le" else ")"
+    elif _is_name(sides[1]) and not _is_name(sides[0]):
+        low, name = sides
+        low_bracket = "[" if operators[0] == r"\le" else "("
+    else:
+        return None
+    if not _is_name(name):
+        return None
+    return Union((Sequence(low_bracket, (Leaf(low), Leaf(high)), high_bracket),), _canonical_name(name))
+
+
+def _union(text: str, depth: int) -> Shape | None:
+    if text == r"\mathbb{R}":
+        return Union((Sequence("(", (Leaf(r"-\infty"), Leaf(r"\infty")), ")"),))
+    parts = split_outside(text, (r"\cup",))
+    if len(parts) == 1:
+        return None
+    return Union(tuple(read(part, depth + 1) for part, _ in parts))
+
+
+def _bracketed(text: str, depth: int) -> Shape | None:
+    brackets = enclosed(text)
+    if brackets is None:
+        return None
+    left, inside, right = brackets
+    items = [part for part, _ in split_outside(inside, (",", ";"))]
+    if left == r"\{":
+        builder = re.fullmatch(r"(?:[a-zA-Z](?: ?\\in ?\\mathbb\{R\})?) ?[|:](.+)", inside)
+        if builder:
+            return read(builder[1], depth + 1)
+        content = read(inside, depth + 1)
+        return Several(content.items if isinstance(content, Several) and not content.braced else (content,), True)
+    if left not in ("(", "[", r"\langle") or right not in (")", "]", r"\rangle") or not all(items):
+        return None
+    if len(items) == 1:
+        return read(inside, depth + 1) if (left, right) == ("(", ")") else None
+    return Sequence("(" if left == r"\langle" else left, tuple(read(item, depth + 1) for item in items), ")" if right == r"\rangle" else right)
+
+
+def _matrix(text: str, depth: int) -> Shape | None:
+    environment = _ENVIRONMENT.fullmatch(text)
+    if environment is None:
+        return None
+    rows = [row.strip() for row in environment[1].replace(r"\hline", "").split("\\\\")]
+    return Matrix(tuple(tuple(read(cell.strip(), depth + 1) for cell in row.split("&")) for row in rows if row))
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= 40 and _NAME.fullmatch(text) is not None and not _NOT_NAMES.search(text)
+
+
+def _canonical_name(name: str) -> str:
+    return re.sub(r"[ |{}]|\\overline|\\text|\\angle|^m(?=\\)", "", name)

@@ -1,0 +1,93 @@
+r"""Units behind a value: which are a word to leave out, which change the value, which are a symbol of the answer.
+
+Only words count as units: `\text{...}`, `\mathrm{...}`, a currency or degree sign, or a bare word of two letters or more that
+names a unit. A single bare letter (`7c`, `6h`, `2s`) is a symbol and stays part of the value.
+"""
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+# unit -> (dimension, factor to that dimension's base unit). Only exact factors.
+_METRIC = {"": 1, "k": 1000, "c": Fraction(1, 100), "m": Fraction(1, 1000), "d": Fraction(1, 10)}
+_TABLE: dict[str, tuple[str, Fraction]] = {
+    name: (dimension, Fraction(factor))
+    for dimension, entries in {
+        "length": (
+            [(f"{prefix}m", factor) for prefix, factor in _METRIC.items()]
+            + [(f"{long}met{end}", _METRIC[short]) for end in ("er", "re")
+               for long, short in (("", ""), ("kilo", "k"), ("centi", "c"), ("milli", "m"))]
+            + [("in", Fraction(254, 10000)), ("inch", Fraction(254, 10000)), ("inche", Fraction(254, 10000)),
+               ("ft", Fraction(3048, 10000)), ("foot", Fraction(3048, 10000)), ("feet", Fraction(3048, 10000)),
+               ("yd", Fraction(9144, 10000)), ("yard", Fraction(9144, 10000)), ("mi", Fraction(1609344, 1000)),
+               ("mile", Fraction(1609344, 1000))]
+        ),
+        "mass": [("kg", 1000), ("g", 1), ("mg", Fraction(1, 1000)), ("gram", 1), ("kilogram", 1000)],
+        "time": [("s", 1), ("sec", 1), ("second", 1), ("min", 60), ("minute", 60), ("h", 3600), ("hr", 3600), ("hour", 3600),
+                 ("day", 86400), ("week", 604800)],
+        "volume": [("l", 1), ("liter", 1), ("litre", 1), ("ml", Fraction(1, 1000)), ("milliliter", Fraction(1, 1000))],
+        "money": [("dollar", 100), ("buck", 100), ("cent", 1), ("penny", 1), ("pennie", 1), ("usd", 100)],
+        "angle": [("degree", 1), ("deg", 1)],
+    }.items()
+    for name, factor in entries
+}  # fmt: skip
+_SPEEDS = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h"}
+_BARE_UNITS = re.compile(
+    r"(?:mm|cm|km|kg|mg|ml|mL|ft|yd|mi|hr|hrs|min|mins|sec|secs|mph|km/h|m/s|kph|lb|lbs|oz|rad|sq\.?|cubic|square|[A-Za-z]{3,})"
+    r"(?:[ /.^\d]*[A-Za-z]+[.\d^]*)*"
+)
+_TAIL = re.compile(r"^(?P<value>.*?[\d)}\]!%a-zA-Z]|\\pi) ?(?P<unit>\\text\{[^{}]*\}(?:[\^/ \d\-{}.]|\\text\{[^{}]*\}|\\cdot)*)$", re.DOTALL)
+_BARE_TAIL = re.compile(rf"^(?P<value>(?:.*[\d)}}\]!]|.*\\pi)) ?(?P<unit>{_BARE_UNITS.pattern})$", re.DOTALL)
+_CJK_TAIL = re.compile(r"^(?P<value>[-+\d./,]+)(?P<unit>[^\x00-\x7f]+)$")
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A value's text, its unit as written ("" when there is none), its dimension and the factor to the base unit."""
+
+    value: str
+    unit: str
+    dimension: str | None = None
+    factor: Fraction = Fraction(1)
+
+
+def split_unit(text: str) -> Quantity:
+    """Take the unit off a normalized value; a text without a unit comes back whole."""
+    if text.endswith(r"^\circ") and len(text) > 6:
+        return Quantity(text[:-6].strip(), "degree", "angle", Fraction(1))
+    if re.search(r"\\circ ?(?:C|F|\\text\{[CF]\})$", text):
+        head = re.sub(r"\^?\\circ ?(?:C|F|\\text\{[CF]\})$", "", text)
+        return Quantity(head.strip(), "temperature")
+    for pattern in (_TAIL, _BARE_TAIL, _CJK_TAIL):
+        match = pattern.match(text)
+        if match and not re.search(r"\\text\{", match["value"]):
+            return _quantity(match["value"].strip(), match["unit"])
+    return Quantity(text, "")
+
+
+def _quantity(value: str, unit: str) -> Quantity:
+    spelled = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", unit).replace(r"\cdot", " ").lower()
+    spelled = re.sub(r"[{}.\\]", "", spelled).strip()
+    spelled = re.sub(r"\bper\b", "/", spelled)
+    spelled = re.sub(r"\s*([/^])\s*", r"\1", " ".join(spelled.split()))
+    power = 1
+    for word, exponent in (("square ", 2), ("sq ", 2), ("cubic ", 3), ("cu ", 3)):
+        if spelled.startswith(word):
+            spelled, power = spelled[len(word) :], exponent
+    for word, exponent in ((" squared", 2), (" cubed", 3), ("^2", 2), ("^3", 3)):
+        if spelled.endswith(word):
+            spelled, power = spelled[: -len(word)], exponent
+    parts = [part.strip() for part in _SPEEDS.get(spelled, spelled).split("/")]
+    known = [_lookup(part) for part in parts]
+    if any(entry is None for entry in known) or len(parts) > 2:
+        return Quantity(value, spelled)
+    entries = [entry for entry in known if entry is not None]
+    dimension, factor = entries[0][0], entries[0][1] ** power
+    if len(entries) == 2:
+        dimension, factor = f"{dimension}/{entries[1][0]}", factor / entries[1][1]
+    return Quantity(value, spelled, f"{dimension}{power}", factor)
+
+
+def _lookup(unit: str) -> tuple[str, Fraction] | None:
+    """Table entry of a unit in singular or plural."""
+    return _TABLE.get(unit) or (_TABLE.get(unit[:-1]) if unit.endswith("s") else None)
