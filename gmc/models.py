@@ -43,6 +43,15 @@ class LanguageModel:
         limit = getattr(self.network.config.get_text_config(), "max_position_embeddings", None)
         return int(limit) if limit else None
 
+    @property
+    def full_attention(self) -> bool:
+        """Whether every layer attends to the whole past: no sliding windows, no recurrent or linear layers."""
+        config = self.network.config.get_text_config()
+        kinds = getattr(config, "layer_types", None)
+        if kinds is not None:
+            return set(kinds) == {"full_attention"}
+        return getattr(config, "sliding_window", None) is None and not getattr(self.network, "_is_stateful", False)
+
     def weights(self) -> dict[str, Tensor]:
         """Every distinct parameter by its Hugging Face name (a tied head appears once), sharing storage with the network."""
         return {name: parameter.detach() for name, parameter in self.network.named_parameters()}

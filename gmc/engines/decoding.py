@@ -1,0 +1,240 @@
+"""Key-value caches of a decoding batch: each prompt is read once, repeated for its samples, and finished rows leave.
+
+`FullAttentionState` writes into storage allocated once and needs a network in which every layer attends to the whole past.
+`AnyState` works for every transformers cache (sliding windows, recurrent layers) and lets the network build its masks.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from gmc.models import LanguageModel
+
+GROUPED = "gmc_grouped_query"
+"""The name under which transformers finds `grouped_query_attention`."""
+
+
+class State(Protocol):
+    """One decoding batch. Rows are numbered 0..rows-1; `keep` may reorder them."""
+
+    def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
+        """Read each prompt once and repeat it for its number of samples. Returns logits of the next token, row by row."""
+        ...
+
+    def step(self, tokens_B: Tensor) -> Tensor:
+        """Append one token a row. Returns the logits of the next: logits_BV."""
+        ...
+
+    def keep(self, kept: Tensor) -> Tensor:
+        """Drop the rows not in `kept` (ascending). Returns the old number of each row that is left, in their new order."""
+        ...
+
+
+def make_state(model: LanguageModel, max_tokens: int) -> State:
+    """The fastest state that is right for this network."""
+    fast = model.full_attention and model.network.config.get_text_config()._attn_implementation == "sdpa"
+    return FullAttentionState(model, max_tokens) if fast else AnyState(model)
+
+
+def grouped_query_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """transformers' "sdpa" attention without copying each key head for every query head that shares it.
+
+    A mask of a single key means that every key is visible.
+    """
+    mask = None if attention_mask is None or attention_mask.shape[-1] != key.shape[2] else attention_mask
+    grouped = query.shape[1] != key.shape[1]
+    output = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling, enable_gqa=grouped)
+    return output.transpose(1, 2), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(GROUPED, grouped_query_attention)
+
+
+class _Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """Keys and values of one layer, in storage allocated for the whole generation."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.capacity = capacity
+        self.length = 0
+        self.rows = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.keys, self.values = (self._storage(states, states.shape[0]) for states in (key_states, value_states))
+        self.rows, self.is_initialized = key_states.shape[0], True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, self.length = self.length, self.length + key_states.shape[2]
+        self.keys[: self.rows, :, start : self.length] = key_states
+        self.values[: self.rows, :, start : self.length] = value_states
+        return self.keys[: self.rows, :, : self.length], self.values[: self.rows, :, : self.length]
+
+    def repeat(self, counts: Tensor) -> None:
+        self.rows = int(counts.sum())
+        for name in ("keys", "values"):
+            filled = getattr(self, name)[:, :, : self.length]
+            storage = self._storage(filled, self.rows)
+            storage[:, :, : self.length] = filled.repeat_interleave(counts, dim=0)
+            setattr(self, name, storage)
+
+    def move(self, source: Tensor, target: Tensor, rows: int) -> None:
+        self.rows = rows
+        for storage in (self.keys, self.values):
+            filled = storage[:, :, : self.length]
+            filled[target] = filled[source]
+
+    def _storage(self, like: Tensor, rows: int) -> Tensor:
+        return like.new_empty(rows, like.shape[1], self.capacity, like.shape[3])
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+
+class FullAttentionState:
+    """Prompts padded left into one block, then one column a token. Rows that finish are overwritten by the last ones."""
+
+    def __init__(self, model: LanguageModel, max_tokens: int) -> None:
+        self._network = model.network
+        self._device = model.device
+        self._max_tokens = max_tokens
+
+    def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
+        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self._device)
+        width = max(map(len, prompts))
+        config = self._network.config.get_text_config()
+        self._layers = [_Layer(width + self._max_tokens) for _ in range(config.num_hidden_layers)]
+        self._cache = Cache(layers=list(self._layers))
+        ids_PT = torch.tensor([[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
+        steps = torch.arange(width, device=self._device)
+        padding_P = width - lengths_P
+        visible_PT = steps >= padding_P[:, None]
+        causal_TT = steps[:, None] >= steps
+        # A padding position sees itself, so that no softmax is empty; nothing reads what it computes.
+        itself_TT = steps[:, None] == steps
+        mask = (causal_TT & (visible_PT[:, None, :] | itself_TT)).unsqueeze(1)
+        logits_PV = self._forward(ids_PT, (steps - padding_P[:, None]).clamp_min(0), mask)
+        counts = torch.tensor(samples, device=self._device)
+        for layer in self._layers:
+            layer.repeat(counts)
+        self._positions_B1 = lengths_P.repeat_interleave(counts).unsqueeze(1)
+        padded = bool((padding_P > 0).any())
+        self._mask: Tensor | None = None
+        if padded:
+            generated = visible_PT.new_ones((len(prompts), self._max_tokens))
+            self._mask = torch.cat((visible_PT, generated), dim=1).repeat_interleave(counts, dim=0)[:, None, None, :]
+        return logits_PV.repeat_interleave(counts, dim=0)
+
+    def step(self, tokens_B: Tensor) -> Tensor:
+        length = self._layers[0].length + 1
+        mask = self._mask[..., :length] if self._mask is not None else tokens_B.new_zeros((1, 1, 1, 1), dtype=torch.bool)
+        logits_BV = self._forward(tokens_B.unsqueeze(1), self._positions_B1, mask)
+        self._positions_B1 += 1
+        return logits_BV
+
+    def keep(self, kept: Tensor) -> Tensor:
+        rows = len(kept)
+        order = torch.arange(rows, device=self._device)
+        target = _complement(kept, rows)
+        source = kept[kept >= rows]
+        order[target] = source
+        for layer in self._layers:
+            layer.move(source, target, rows)
+        self._positions_B1 = self._positions_B1[order]
+        if self._mask is not None:
+            self._mask = self._mask[order]
+        return order
+
+    def _forward(self, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor) -> Tensor:
+        with _attention(self._network.config.get_text_config(), GROUPED):
+            output = self._network(
+                input_ids=ids_BT,
+                position_ids=positions_BT,
+                attention_mask=mask,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        logits_BV: Tensor = output.logits[:, -1]
+        return logits_BV
+
+
+class AnyState:
+    """Prompts padded left, transformers' own cache for the network, masks built by the network from the padding."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._network = model.network
+        self._device = model.device
+
+    def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
+        width = max(map(len, prompts))
+        repeated = [prompt for prompt, count in zip(prompts, samples, strict=True) for _ in range(count)]
+        ids = [[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in repeated]
+        lengths_B = torch.tensor([len(prompt) for prompt in repeated], device=self._device)
+        self._cache = DynamicCache(config=self._network.config)
+        self._mask_BT = (torch.arange(width, device=self._device) >= width - lengths_B[:, None]).long()
+        return self._forward(torch.tensor(ids, device=self._device), (self._mask_BT.cumsum(-1) - 1).clamp_min(0))
+
+    def step(self, tokens_B: Tensor) -> Tensor:
+        self._mask_BT = torch.cat((self._mask_BT, self._mask_BT.new_ones((len(tokens_B), 1))), dim=1)
+        return self._forward(tokens_B.unsqueeze(1), self._mask_BT.sum(-1, keepdim=True) - 1)
+
+    def keep(self, kept: Tensor) -> Tensor:
+        self._cache.batch_select_indices(kept)
+        self._mask_BT = self._mask_BT[kept]
+        return kept
+
+    def _forward(self, ids_BT: Tensor, positions_BT: Tensor) -> Tensor:
+        output = self._network(
+            input_ids=ids_BT,
+            position_ids=positions_BT,
+            attention_mask=self._mask_BT,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        logits_BV: Tensor = output.logits[:, -1]
+        return logits_BV
+
+
+def _complement(kept: Tensor, rows: int) -> Tensor:
+    """Row numbers below `rows` that are not in `kept`."""
+    missing = torch.ones(rows, dtype=torch.bool, device=kept.device)
+    missing[kept[kept < rows]] = False
+    return missing.nonzero().squeeze(1)
+
+
+@contextlib.contextmanager
+def _attention(config: Any, name: str) -> Iterator[None]:
+    before = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before

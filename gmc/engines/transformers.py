@@ -1,0 +1,213 @@
+"""Sampling with the trainer's own network, in process."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import transformers
+from torch import Tensor
+
+from gmc.engines.base import Completion, Engine, Sampling
+from gmc.engines.decoding import make_state
+from gmc.engines.sampling import next_tokens, uniform_noise
+from gmc.engines.stopping import StopStrings, is_end
+from gmc.errors import DataError, UsageError
+from gmc.models import LanguageModel
+
+CACHE_BYTES = 4 * 2**30
+"""Key-value cache of the rows decoded at once, on a CPU. A GPU uses a quarter of its memory."""
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """Samples first..first+count-1 of one prompt, decoded in one batch."""
+
+    prompt: int
+    first: int
+    count: int
+
+
+class TransformersEngine(Engine):
+    """Samples with `model.network` itself, so it always holds the trainer's current weights.
+
+    compute_dtype: autocast type (bfloat16), None for float32. cache_bytes: key-value memory of the rows decoded at once;
+    None chooses by device. Whole groups go together where they fit.
+    """
+
+    name = "transformers"
+    version = transformers.__version__
+
+    def __init__(
+        self, model: LanguageModel, *, compute_dtype: torch.dtype | None = None, cache_bytes: int | None = None
+    ) -> None:
+        self._model = model
+        self._compute_dtype = compute_dtype
+        self._cache_bytes = _default_cache_bytes(model.device) if cache_bytes is None else cache_bytes
+        self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
+        self._end_ids = torch.tensor(sorted(model.end_token_ids), dtype=torch.long, device=model.device)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """Sample `group_size` responses to each prompt; `seeds` has one number a prompt.
+
+        The same call gives the same bytes. Raises `UsageError` for an empty prompt, or one that leaves less than
+        `sampling.max_tokens` of the model's context.
+        """
+        self._check(prompts, group_size, sampling, seeds)
+        completions: list[list[Completion]] = [[] for _ in prompts]
+        autocast = torch.autocast(
+            self._model.device.type,
+            self._compute_dtype,
+            enabled=self._compute_dtype not in (None, torch.float32),
+        )
+        for units in self._batches(prompts, group_size, sampling.max_tokens):
+            with torch.inference_mode(), autocast:
+                decoded = self._decode(units, prompts, sampling, seeds, progress)
+            for unit in units:
+                completions[unit.prompt].extend(next(decoded) for _ in range(unit.count))
+        return completions
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy these weights into the network. Raises `DataError` when a name or a shape does not fit."""
+        parameters = dict(self._model.network.named_parameters())
+        for name in sorted(parameters.keys() ^ weights.keys()):
+            raise DataError(f"weights and model {self._model.source} differ: tensor {name} is in one of them only.")
+        for name, parameter in parameters.items():
+            if parameter.shape != weights[name].shape:
+                shapes = f"{tuple(weights[name].shape)}, the model's {tuple(parameter.shape)}"
+                raise DataError(f"weights do not fit model {self._model.source}: tensor {name} has shape {shapes}.")
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _check(self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seeds: Sequence[int]) -> None:
+        if len(seeds) != len(prompts):
+            raise UsageError(f"{len(seeds)} seeds for {len(prompts)} prompts: one a prompt is needed.")
+        if group_size < 1 or sampling.max_tokens < 1 or sampling.temperature < 0:
+            raise UsageError(
+                f"group size {group_size}, max tokens {sampling.max_tokens}, temperature {sampling.temperature}: "
+                "sizes start at 1, temperature at 0."
+            )
+        context = self._model.context_tokens
+        for index, prompt in enumerate(prompts):
+            if not prompt:
+                raise UsageError(f"prompt {index} is empty: sampling needs at least one token to start from.")
+            if context is not None and len(prompt) + sampling.max_tokens > context:
+                raise UsageError(
+                    f"prompt {index} has {len(prompt)} tokens; with max_tokens = {sampling.max_tokens} that exceeds the "
+                    f"context of {context} tokens of {self._model.source}. Lower max_tokens or leave this problem out."
+                )
+
+    def _batches(self, prompts: Sequence[Sequence[int]], group_size: int, max_tokens: int) -> Iterator[list[_Unit]]:
+        """Samples to decode together, in order, by the memory of their padded cache."""
+        token_bytes = _token_bytes(self._model, self._compute_dtype)
+        units: list[_Unit] = []
+        rows, width = 0, 0
+        for index, prompt in enumerate(prompts):
+            room = max(self._cache_bytes // (token_bytes * (len(prompt) + max_tokens)), 1)
+            for first in range(0, group_size, room):
+                count = min(room, group_size - first)
+                wider = max(width, len(prompt))
+                if units and (rows + count) * (wider + max_tokens) * token_bytes > self._cache_bytes:
+                    yield units
+                    units, rows, wider = [], 0, len(prompt)
+                units.append(_Unit(index, first, count))
+                rows, width = rows + count, wider
+        if units:
+            yield units
+
+    def _decode(
+        self,
+        units: Sequence[_Unit],
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[int],
+        progress: Callable[[int], None] | None,
+    ) -> Iterator[Completion]:
+        """Decode one batch of rows to the end; completions in the order of the units' samples."""
+        device = self._model.device
+        chosen = [prompts[unit.prompt] for unit in units]
+        members = [(unit.prompt, unit.first + offset) for unit in units for offset in range(unit.count)]
+        noise_TB = uniform_noise([seeds[p] for p, _ in members], [s for _, s in members], sampling.max_tokens).T.to(device)
+        seen_BV = self._seen([prompts[p] for p, _ in members]) if sampling.repetition_penalty != 1 else None
+        stop_strings = self._stop(sampling.stop)
+        responses: list[list[int]] = [[] for _ in members]
+        rows_B = torch.arange(len(members), device=device)
+        steps: list[tuple[Tensor, Tensor, Tensor]] = []
+        finished = torch.zeros(len(members), dtype=torch.bool, device=device)
+        state = make_state(self._model, sampling.max_tokens)
+        logits_BV = state.prefill(chosen, [unit.count for unit in units])
+        for token in range(sampling.max_tokens):
+            logits_BV = logits_BV[:, : self._model.vocabulary_size]
+            tokens_B, logp_B = next_tokens(logits_BV, noise_TB[token][rows_B], sampling, seen_BV)
+            steps.append((rows_B, tokens_B, logp_B))
+            ended_B = is_end(tokens_B, self._end_ids)
+            if stop_strings is not None:
+                for row, index in zip(rows_B.tolist(), tokens_B.tolist(), strict=True):
+                    responses[row].append(index)
+                ended_B |= torch.tensor(stop_strings.ended([responses[row] for row in rows_B.tolist()]), device=device)
+            if seen_BV is not None:
+                seen_BV[torch.arange(len(tokens_B), device=device), tokens_B] = True
+            if bool(ended_B.any()):
+                finished[rows_B[ended_B]] = True
+                if progress is not None:
+                    progress(int(ended_B.sum()))
+                kept = (~ended_B).nonzero().squeeze(1)
+                if not len(kept):
+                    rows_B = rows_B[:0]
+                    break
+                order = state.keep(kept)
+                rows_B, tokens_B = rows_B[order], tokens_B[order]
+                seen_BV = None if seen_BV is None else seen_BV[order]
+            if token + 1 < sampling.max_tokens:
+                logits_BV = state.step(tokens_B)
+        if progress is not None and len(rows_B):
+            progress(len(rows_B))
+        return _completions(steps, finished)
+
+    def _seen(self, prompts_B: Sequence[Sequence[int]]) -> Tensor:
+        seen_BV = torch.zeros(len(prompts_B), self._model.vocabulary_size, dtype=torch.bool, device=self._model.device)
+        for row, prompt in enumerate(prompts_B):
+            seen_BV[row, torch.tensor(list(prompt), device=seen_BV.device)] = True
+        return seen_BV
+
+    def _stop(self, stop: tuple[str, ...]) -> StopStrings | None:
+        if not stop:
+            return None
+        if stop not in self._stop_strings:
+            self._stop_strings[stop] = StopStrings(self._model.tokenizer, stop, self._model.vocabulary_size)
+        return self._stop_strings[stop]
+
+
+def _completions(steps: Sequence[tuple[Tensor, Tensor, Tensor]], finished: Tensor) -> Iterator[Completion]:
+    """Gather the tokens of each row from the steps, with one copy to the host."""
+    rows, tokens, logps = (torch.cat(parts).tolist() for parts in zip(*steps, strict=True))
+    responses: list[tuple[list[int], list[float]]] = [([], []) for _ in range(len(finished))]
+    for row, token, logp in zip(rows, tokens, logps, strict=True):
+        responses[row][0].append(token)
+        responses[row][1].append(min(logp, 0.0))
+    for (token_ids, logprobs), stopped in zip(responses, finished.tolist(), strict=True):
+        yield Completion(token_ids, logprobs, "stop" if stopped else "length")
+
+
+def _token_bytes(model: LanguageModel, compute_dtype: torch.dtype | None) -> int:
+    """Key-value bytes of one token."""
+    config = model.network.config.get_text_config()
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return 2 * int(config.num_hidden_layers) * int(key_heads) * int(head_dim) * (compute_dtype or torch.float32).itemsize
+
+
+def _default_cache_bytes(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).total_memory // 4 if device.type == "cuda" else CACHE_BYTES
