@@ -21,14 +21,14 @@ class ClockDelay(DelayModel):
     """Delays that follow from how long groups take; with zero durations it is exactly synchronous training.
 
     duration: time of each group, in updates; prompts: P, groups a batch and an update; updates: the planned number (a clock
-    that would keep more than ten times as many batches in flight is refused); earliest_start: time before which update 0
+    that would launch more than four times as many batches plus 256 is refused); earliest_start: time before which update 0
     does not start.
     """
 
     def __init__(self, duration: Duration, *, prompts: int, updates: int, earliest_start: float = 0.0) -> None:
         self._duration = duration
         self._prompts = prompts
-        self._most_batches = 10 * updates + 1000
+        self._most_batches = 4 * updates + 256
         self._clock = earliest_start
         self._launched = 0
         self._first: list[_Ready] = []  # the P earliest-ready groups not yet taken, sorted

@@ -54,6 +54,8 @@ class ScheduleDelay(DelayModel):
     def take(self, update: int) -> list[GroupRef]:
         if update * self._prompts != self._taken:
             raise ValueError(f"update {self._taken // self._prompts} is next, not {update}")
+        if self.next_launch(update) is not None:
+            raise ValueError(f"launches come before update {update}")
         self._taken += self._prompts
         return [GroupRef(row.batch, row.group) for row in self._rows[self._taken - self._prompts : self._taken]]
 

@@ -1,0 +1,112 @@
+"""Where a simulation takes its response lengths from: a distribution, or lengths recorded in a run or a file."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmc.errors import DataError, UsageError
+
+Lengths = NDArray[np.int64]
+
+_STREAM = 0x1E46
+
+
+class LengthSource(ABC):
+    """Lengths (tokens) of the responses of every launch batch; `note` says in words where they come from."""
+
+    prompts: int
+    group_size: int
+    note: str
+
+    @abstractmethod
+    def of_batch(self, batch: int) -> Lengths:
+        """Lengths_PG of launch batch `batch`; the same for the same batch."""
+
+
+class DrawnLengths(LengthSource):
+    """Lognormal lengths, rounded, at least 1; `mean` is arithmetic, `sigma` the standard deviation of the logarithm."""
+
+    def __init__(self, mean: float, sigma: float, *, prompts: int, group_size: int, seed: int) -> None:
+        self._location = math.log(mean) - sigma**2 / 2
+        self._sigma = sigma
+        self._seed = seed
+        self.prompts = prompts
+        self.group_size = group_size
+        self.note = f"lognormal lengths, mean {mean:g}, sigma of the log {sigma:g}"
+
+    def of_batch(self, batch: int) -> Lengths:
+        generator = np.random.default_rng([self._seed, _STREAM, batch])
+        drawn = generator.lognormal(self._location, self._sigma, size=(self.prompts, self.group_size))
+        return np.maximum(1, np.rint(drawn)).astype(np.int64)
+
+
+class RecordedLengths(LengthSource):
+    """Recorded lengths in their own order, from the start again when they are used up."""
+
+    def __init__(self, lengths_NPG: Lengths, note: str) -> None:
+        self._lengths_NPG = lengths_NPG
+        batches, self.prompts, self.group_size = lengths_NPG.shape
+        self.note = f"{note}: {batches} batches of {self.prompts} × {self.group_size} lengths, in order, repeated as needed"
+
+    def of_batch(self, batch: int) -> Lengths:
+        return np.asarray(self._lengths_NPG[batch % len(self._lengths_NPG)])
+
+
+def lengths_from_spec(spec: str, *, prompts: int, group_size: int, seed: int) -> LengthSource:
+    """`lognormal:MEAN:SIGMA`, or a file with one length a line. Raises `UsageError` or `DataError` naming what is wrong."""
+    if not spec.startswith("lognormal"):
+        return _from_file(Path(spec), prompts, group_size)
+    try:
+        _, mean, sigma = spec.split(":")
+        mean_value, sigma_value = float(mean), float(sigma)
+    except ValueError as error:
+        raise UsageError(f"--lengths {spec}: write lognormal:MEAN:SIGMA, for example lognormal:570:0.6") from error
+    if not 0 < mean_value <= 10_000_000 or not 0 <= sigma_value <= 5:
+        raise UsageError(f"--lengths {spec}: the mean must be above 0 and at most 10,000,000 tokens, sigma from 0 to 5")
+    return DrawnLengths(mean_value, sigma_value, prompts=prompts, group_size=group_size, seed=seed)
+
+
+def _from_file(path: Path, prompts: int, group_size: int) -> LengthSource:
+    if not path.is_file():
+        raise UsageError(f"--lengths {path}: no such file, and not lognormal:MEAN:SIGMA")
+    values = []
+    try:
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+            if line.strip():
+                values.append(_length(path, number, line.strip()))
+    except UnicodeDecodeError as error:
+        raise DataError(f"--lengths {path}: not a text file with one length a line") from error
+    batch = prompts * group_size
+    if len(values) < batch:
+        raise DataError(f"--lengths {path}: {len(values)} lengths, fewer than one batch of {prompts} × {group_size}")
+    usable = np.array(values[: len(values) // batch * batch], dtype=np.int64)
+    return RecordedLengths(usable.reshape(-1, prompts, group_size), str(path))
+
+
+def _length(path: Path, number: int, text: str) -> int:
+    if not text.isdigit():
+        raise DataError(f"--lengths {path}, line {number}: {text!r} is not a length in tokens (a whole number of at least 0)")
+    return int(text)
+
+
+def lengths_of_shards(shards: Iterable[tuple[str, Sequence[Sequence[int]]]], note: str) -> LengthSource:
+    """Lengths recorded in shards, in batch order: pairs of file name and lengths_PG.
+
+    Raises `DataError` when there is none or when the shards differ in their numbers of groups or responses a group.
+    """
+    kept: list[Lengths] = []
+    for name, lengths_PG in shards:
+        counts = {len(lengths) for lengths in lengths_PG}
+        if len(counts) != 1:
+            raise DataError(f"{name}: holds no groups of one size; gmc rollout writes such shards")
+        lengths = np.array(lengths_PG, dtype=np.int64)
+        if kept and lengths.shape != kept[0].shape:
+            raise DataError(f"{name}: holds {lengths.shape} groups × responses, other shards {kept[0].shape}")
+        kept.append(lengths)
+    if not kept:
+        raise DataError(f"{note}: no shards to take lengths from; run gmc rollout, or give --lengths lognormal:MEAN:SIGMA")
+    return RecordedLengths(np.stack(kept), note)

@@ -1,0 +1,106 @@
+"""Running statistics of delays and of how they depend on length, in memory that does not grow with the run."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_BINS = 24
+
+
+class DelayStatistics:
+    """Counts of trained responses by delay (updates) and length (tokens); lengths fall in bins of equal ratio.
+
+    `counts_LD` has a row for each length bin, whose edges `length_edges` are set by the first lengths seen, and a column for
+    each whole delay. Moments and quantiles of the delay are exact, as is the correlation with length.
+    """
+
+    def __init__(self) -> None:
+        self.counts_LD: NDArray[np.int64] = np.zeros((_BINS, 1), dtype=np.int64)
+        self.length_edges: NDArray[np.float64] | None = None
+        self._sums = np.zeros(5)  # of length, length², delay, delay², length · delay
+
+    def add(self, delays: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+        """Count responses: their delays and lengths, two flat arrays of one size."""
+        if self.length_edges is None:
+            low, high = max(1.0, float(lengths.min())), max(2.0, float(lengths.max()))
+            self.length_edges = np.geomspace(low, max(high, low * 1.01), _BINS + 1)
+        if (width := int(delays.max()) + 1) > self.counts_LD.shape[1]:
+            grown = np.zeros((_BINS, max(width, 2 * self.counts_LD.shape[1])), dtype=np.int64)
+            grown[:, : self.counts_LD.shape[1]] = self.counts_LD
+            self.counts_LD = grown
+        rows = np.clip(np.searchsorted(self.length_edges, lengths, side="right") - 1, 0, _BINS - 1)
+        cells = rows * self.counts_LD.shape[1] + delays
+        self.counts_LD += np.bincount(cells, minlength=self.counts_LD.size).reshape(self.counts_LD.shape)
+        x, y = lengths.astype(np.float64), delays.astype(np.float64)
+        self._sums += (x.sum(), x @ x, y.sum(), y @ y, x @ y)
+
+    @property
+    def responses(self) -> int:
+        return int(self.counts_LD.sum())
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of responses at delay 0, 1, …, up to the largest seen."""
+        counts = self.counts_LD.sum(axis=0)
+        return np.asarray(np.trim_zeros(counts, "b"))
+
+    @property
+    def mean(self) -> float:
+        return self.moment(1)
+
+    def moment(self, order: int) -> float:
+        """Mean of delay ** order over trained responses."""
+        counts = self.counts
+        return float(counts @ np.arange(len(counts), dtype=np.float64) ** order / counts.sum())
+
+    def quantile(self, share: float) -> int:
+        """Smallest delay that at least this share of responses does not exceed."""
+        cumulative = np.cumsum(self.counts)
+        return int(np.searchsorted(cumulative, share * cumulative[-1] * (1 - 1e-12)))
+
+    @property
+    def length_correlation(self) -> float | None:
+        """Pearson correlation of response length and delay; None when one of them is constant."""
+        count = self.responses
+        x, xx, y, yy, xy = self._sums / count
+        spread = (xx - x * x) * (yy - y * y)
+        if xx - x * x <= 1e-12 * max(xx, 1) or yy - y * y <= 1e-12 * max(yy, 1):
+            return None
+        return float((xy - x * y) / np.sqrt(spread))
+
+    def summary(self) -> dict[str, Any]:
+        """Delay statistics by name, in updates."""
+        return {
+            "responses": self.responses,
+            "mean": self.mean,
+            "max": len(self.counts) - 1,
+            "quantiles": {f"{share:g}": self.quantile(share) for share in QUANTILES},
+            "fourth_moment": self.moment(4),
+            "length_correlation": self.length_correlation,
+        }
+
+
+class LengthStatistics:
+    """Number, mean and quantiles of lengths, from whole counts by length (tokens)."""
+
+    def __init__(self) -> None:
+        self._counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+
+    def add(self, lengths: NDArray[np.int64]) -> None:
+        counts = np.bincount(lengths)
+        if len(counts) > len(self._counts):
+            self._counts, counts = counts, self._counts
+        self._counts[: len(counts)] += counts
+
+    def summary(self) -> dict[str, Any]:
+        cumulative = np.cumsum(self._counts)
+        total = int(cumulative[-1]) if len(cumulative) else 0
+        if not total:
+            return {"responses": 0, "mean": None, "quantiles": {}}
+        return {
+            "responses": total,
+            "mean": float(self._counts @ np.arange(len(self._counts), dtype=np.float64) / total),
+            "quantiles": {f"{share:g}": int(np.searchsorted(cumulative, share * total * (1 - 1e-12))) for share in QUANTILES},
+        }
