@@ -43,7 +43,7 @@ LOG_RATIO_CLAMP = 20.0
 class EstimatorSettings(BaseModel):
     """Base of every rule's settings: typed, immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Estimator:

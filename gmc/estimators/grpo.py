@@ -1,11 +1,12 @@
 """Vanilla GRPO: the two-sided clipped token surrogate with group-centred advantages."""
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
-from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator, EstimatorSettings, Normalizer, group_centred
+from gmc.estimators.base import Estimator, EstimatorSettings, group_centred
 from gmc.estimators.batch import Batch
+from gmc.estimators.normalizer import Normalizer
+from gmc.estimators.surrogates import clamped_log_ratio, clipped_surrogate
 
 
 class GRPO(Estimator):
@@ -32,6 +33,6 @@ class GRPO(Estimator):
 
     def objective(self, batch: Batch) -> Tensor:
         """The clipped surrogate; tokens on the clipped side have zero gradient."""
-        ratio_BT = torch.exp(batch.log_ratio_BT.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP))
+        ratio_BT = clamped_log_ratio(batch).exp()
         low, high = 1 - self.settings.epsilon_low, 1 + self.settings.epsilon_high
-        return torch.minimum(ratio_BT * batch.advantages_B1, ratio_BT.clamp(low, high) * batch.advantages_B1)
+        return clipped_surrogate(ratio_BT, batch.advantages_B1, low, high)

@@ -3,14 +3,13 @@
 import math
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from gmc.estimators.base import Estimator, EstimatorSettings
 from gmc.estimators.batch import Batch
+from gmc.estimators.epsilon import CappingEstimator
 
 
-class TIC(Estimator):
+class TIC(CappingEstimator):
     """Weights a response by ρ_i when ρ_i ≤ 1+ε and drops it otherwise, for both signs of the advantage.
 
     Not a PPO-style min: for a negative advantage that would keep the very ratios excluded here.
@@ -22,14 +21,9 @@ class TIC(Estimator):
     reference = "Pang, Jin, arXiv 2508.02833; as the baseline of arXiv 2610.01896"
     evidence = "Indicator form: stated by 2610.01896, consistent with a third-party reading. Loss normalizer: reconstruction."
 
-    class Settings(EstimatorSettings):
-        """epsilon: the cap is 1 + ε."""
-
-        epsilon: float = Field(0.28, gt=0, description="a response is kept when its ratio is at most 1 + epsilon")
-
     def objective(self, batch: Batch) -> Tensor:
         """sg(1{ρ_i ≤ 1+ε}·ρ_i)·A_i·log π at every token of response i."""
         log_rho_B = batch.log_rho_B.detach()
-        dropped_B = log_rho_B > math.log1p(self.settings.epsilon)
+        dropped_B = log_rho_B > math.log1p(self.epsilon(batch))
         weight_B = torch.where(dropped_B, 0.0, torch.exp(torch.where(dropped_B, 0.0, log_rho_B)))
         return weight_B[:, None] * batch.advantages_B1 * batch.logp_BT
