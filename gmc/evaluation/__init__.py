@@ -1,0 +1,1 @@
+"""Evaluation: benchmarks, samples on disk, scores with intervals, comparisons."""

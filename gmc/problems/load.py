@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gmc.errors import DataError, UsageError
+from gmc.grading.gold import gold_problem
 from gmc.problems import fields
 from gmc.problems.arithmetic import arithmetic_problems
 from gmc.problems.base import Problem, ProblemSet
@@ -91,8 +92,10 @@ def _problems(
             answer = fields.find_answer(row, answer_field, where)
             label, kind = fields.find_label(row, fields.ID_FIELDS), fields.find_label(row, fields.KIND_FIELDS)
             _require_unicode(question, answer, label, kind)
-        except fields.RefusedRowError as reason:
-            refused.setdefault(str(reason), []).append(row.place)
+            if (reason := gold_problem(answer)) is not None:
+                raise fields.RefusedRowError(reason)
+        except fields.RefusedRowError as error:
+            refused.setdefault(str(error), []).append(row.place)
         else:
             problems.append(Problem(label, question, answer, kind))
     notes = [f"{_rows(len(places))} refused: {reason} ({_some(places)})" for reason, places in refused.items()]

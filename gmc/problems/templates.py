@@ -43,18 +43,17 @@ class Template:
         rendered: Any = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
         return str(rendered)
 
-    def encode(self, question: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-        """The prompt as token ids, with the special tokens that the tokenizer puts before plain text.
+    def encode(self, prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+        """A rendered prompt as token ids, with the special tokens that the tokenizer puts before plain text.
 
         A chat template writes its own. Raises `UsageError` when the tokenizer cannot express a character of the prompt.
         """
-        text = self.render(question, tokenizer)
-        encoded: Any = tokenizer(text, add_special_tokens=not self.chat)
+        encoded: Any = tokenizer(prompt, add_special_tokens=not self.chat)
         token_ids = [int(token) for token in encoded["input_ids"]]
         unknown = tokenizer.unk_token_id
         if unknown is not None and unknown in token_ids:
             raise UsageError(
-                f"this model's tokenizer cannot express the prompt {text[-60:]!r} (template {self.template_id}); "
+                f"this model's tokenizer cannot express the prompt {prompt[-60:]!r} (template {self.template_id}); "
                 "its vocabulary lacks some of the characters"
             )
         return token_ids
@@ -93,6 +92,6 @@ def get_template(template_id: str) -> Template:
     return template
 
 
-def default_template(source: str) -> Template:
-    """The template used for a source of problems (as `load_problems` takes it) when no other is named."""
-    return get_template("arithmetic-v1" if source.partition(":")[0] == "arithmetic" else "math-two-shot-v1")
+def default_template(source: str) -> str:
+    """Id of the template used for a source of problems (as `load_problems` takes it) when no other is named."""
+    return "arithmetic-v1" if source.partition(":")[0] == "arithmetic" else "math-two-shot-v1"

@@ -1,0 +1,249 @@
+"""`gmc eval`: score policies on benchmarks, with intervals; `gmc eval compare`: two results, paired."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli import options
+
+eval_app = typer.Typer(
+    help="Score policies on benchmarks: the newest policy of the run on the built-in arithmetic, unless told otherwise.",
+    pretty_exceptions_show_locals=False,
+    rich_markup_mode="rich",
+)
+
+ASKED, SAMPLED, WHERE = "What is asked", "How answers are sampled", "Run"
+DEFAULT_RUN = Path("runs/default")
+
+
+@eval_app.callback(invoke_without_command=True)
+def evaluate(
+    context: typer.Context,
+    bench: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bench",
+            help="Benchmark or suite, several by comma or repetition: math500, aime24, aime25, amc23, amc24, minerva, "
+            "olympiadbench, gsm8k, arithmetic, paper-six, gac-seven. [default: arithmetic]",
+            show_default=False,
+            rich_help_panel=ASKED,
+        ),
+    ] = None,
+    problems: Annotated[
+        str | None,
+        typer.Option("--problems", help="A problem file or hub id as a benchmark.", show_default=False, rich_help_panel=ASKED),
+    ] = None,
+    question_field: Annotated[
+        str | None, typer.Option("--question-field", help="Question field of --problems.", rich_help_panel=ASKED)
+    ] = None,
+    answer_field: Annotated[
+        str | None, typer.Option("--answer-field", help="Answer field of --problems.", rich_help_panel=ASKED)
+    ] = None,
+    bench_data: Annotated[
+        Path | None,
+        typer.Option(
+            "--bench-data",
+            envvar="GMC_BENCH_DATA",
+            help="Folder with benchmark files (math500.jsonl, …) in place of the hub.",
+            rich_help_panel=ASKED,
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Only the first problems of each benchmark.", rich_help_panel=ASKED)
+    ] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            help="Prompt template id. [default: the run's own, else the benchmark's]",
+            show_default=False,
+            rich_help_panel=ASKED,
+        ),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", help="Run directory. [default: runs/default]", show_default=False, rich_help_panel=WHERE),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="latest, a version, or all (a curve).", rich_help_panel=WHERE)
+    ] = "latest",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="Evaluate this model, not a run: 'embedded', a folder or a hub id.",
+            show_default=False,
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    base: Annotated[
+        bool, typer.Option("--base", help="Also evaluate the model the run started from, and compare.", rich_help_panel=WHERE)
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for results. [default: RUN/evals, or evals for --model]",
+            show_default=False,
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where a killed evaluation stopped.", rich_help_panel=WHERE)
+    ] = False,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--n",
+            help="Samples a problem; 0 for greedy only. [default: the benchmark's]",
+            show_default=False,
+            rich_help_panel=SAMPLED,
+        ),
+    ] = None,
+    greedy: Annotated[
+        bool | None,
+        typer.Option(
+            "--greedy/--no-greedy", help="Also decode greedily. [default: greedy]", show_default=False, rich_help_panel=SAMPLED
+        ),
+    ] = None,
+    pass_k: Annotated[
+        str | None,
+        typer.Option("--pass-k", help="Also unbiased pass@k, such as 1,4.", show_default=False, rich_help_panel=SAMPLED),
+    ] = None,
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", help="Of the n samples. [default: 1.0]", show_default=False, rich_help_panel=SAMPLED),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", help="Of the n samples. [default: 1.0]", show_default=False, rich_help_panel=SAMPLED),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            help="Longest response. [default: 64 embedded, else 4096]",
+            show_default=False,
+            rich_help_panel=SAMPLED,
+        ),
+    ] = None,
+    last_number: Annotated[
+        bool,
+        typer.Option(
+            "--last-number",
+            help="Take a number that merely stands last for an answer (never done in training).",
+            rich_help_panel=SAMPLED,
+        ),
+    ] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", help="Of sampling and bootstrap. [default: 0]", show_default=False, rich_help_panel=SAMPLED),
+    ] = None,
+    batch_sequences: Annotated[
+        int, typer.Option("--batch-sequences", help="Responses generated at once.", min=1, rich_help_panel=SAMPLED)
+    ] = 256,
+    engine: options.EngineOption = None,
+    set_: options.SetOption = None,
+    dry_run: options.DryRunOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Score policies on benchmarks: avg@n, greedy, maj@n and pass@k with 95 % intervals over problems.
+
+    Samples go to a Parquet file and scores with every setting to a JSON file in RUN/evals.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from gmc.cli.output import print_settings
+    from gmc.cli.settled import settled_settings
+    from gmc.config import resolve_settings
+    from gmc.errors import UsageError
+
+    if model is not None and run is not None:
+        raise UsageError("--model and --run exclude each other: a run's policies are chosen with --policy")
+    if model is not None and (base or policy != "latest"):
+        raise UsageError("--base and --policy belong to a run, not to --model")
+    run = run or DEFAULT_RUN
+    settled = {} if model is not None else settled_settings(run, resume=False, overwrite=False)
+    settings = resolve_settings(
+        settled=settled,
+        flags={
+            "model.source": model,
+            "rollout.engine": engine,
+            "eval.benchmarks": _names(bench) if bench else [] if problems else None,
+            "eval.samples": samples,
+            "eval.greedy": greedy,
+            "eval.temperature": temperature,
+            "eval.top_p": top_p,
+            "eval.max_tokens": max_tokens,
+            "eval.pass_k": _numbers(pass_k) if pass_k else None,
+            "eval.limit": limit,
+            "eval.seed": seed,
+        },
+        assignments=set_ or (),
+    )
+    if dry_run:
+        print_settings(settings, as_json=json)
+        return
+
+    from gmc.cli.eval_view import run_evaluation
+    from gmc.evaluation.benchmarks import file_benchmark, select_benchmarks
+    from gmc.evaluation.plan import make_task
+    from gmc.evaluation.subjects import base_candidate, model_candidate, run_candidates
+    from gmc.run import RunDirectory
+
+    benchmarks = select_benchmarks(settings.eval.benchmarks)
+    if problems is not None:
+        benchmarks.append(file_benchmark(problems, question_field, answer_field))
+    if model is not None:
+        candidates, directory, reference = [model_candidate(model)], out or Path("evals"), None
+    else:
+        opened = RunDirectory.open(run)
+        candidates, directory = run_candidates(opened, policy), out or opened.evals
+        reference = base_candidate(opened) if base else None
+    tasks = [
+        make_task(
+            benchmark,
+            settings,
+            data_directory=bench_data,
+            template_id=template,
+            trained_on=settings if settled else None,
+            strict=not last_number,
+            batch_sequences=batch_sequences,
+        )
+        for benchmark in benchmarks
+    ]
+    run_evaluation(candidates, reference, tasks, settings, directory=directory, resume=resume, as_json=json)
+
+
+@eval_app.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(help="A result of gmc eval (its .json, .parquet, or their common name).")],
+    second: Annotated[Path, typer.Argument(help="Another result on the same problems.")],
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the bootstrap.")] = 0,
+    json: options.JsonOption = False,
+) -> None:
+    """Compare two results problem by problem: paired bootstrap of the difference, and McNemar's test."""
+    from gmc.cli.eval_view import show_comparison
+    from gmc.cli.output import print_json
+    from gmc.evaluation.compare import compare as compare_results
+    from gmc.evaluation.compare import comparison_record
+    from gmc.evaluation.results import read_result
+
+    comparison = compare_results(read_result(first), read_result(second), seed=seed)
+    show_comparison(comparison)
+    if json:
+        print_json(comparison_record(comparison))
+
+
+def _names(texts: list[str]) -> list[str]:
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    from gmc.errors import UsageError
+
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"--pass-k {text}: write whole numbers separated by commas, such as 1,4")
+    return [int(part) for part in parts]

@@ -1,0 +1,103 @@
+"""What a person sees of an evaluation, and the one object of `--json`."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from gmc.cli.output import print_json, say, stderr
+from gmc.cli.progress import progress_bar
+from gmc.config.settings import Settings
+from gmc.evaluation.compare import Comparison, compare, comparison_record
+from gmc.evaluation.curve import write_curve
+from gmc.evaluation.plan import Task
+from gmc.evaluation.report import comparison_table, mean_table, result_table, settings_line, warning_lines
+from gmc.evaluation.results import Result
+from gmc.evaluation.runner import Progress
+from gmc.evaluation.scores import mean_score
+from gmc.evaluation.session import evaluate_all
+from gmc.evaluation.subjects import Candidate
+
+
+def run_evaluation(
+    candidates: Sequence[Candidate],
+    reference: Candidate | None,
+    tasks: Sequence[Task],
+    settings: Settings,
+    *,
+    directory: Path,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Evaluate, then show tables, comparisons with the reference, curves over several policies, and where the files lie."""
+    everyone = [*([reference] if reference else []), *candidates]
+    with ExitStack() as bars:
+
+        def watch(candidate: Candidate, task: Task) -> Progress:
+            bars.close()
+            bar = bars.enter_context(progress_bar(f"{task.benchmark.name} {candidate.label}", task.responses, "responses"))
+
+            def progress(graded: int, correct: int, new: int) -> None:
+                bar.advance(new, f"{100 * correct / graded:.1f} % of {graded} correct" if graded else "")
+
+            return progress
+
+        found = evaluate_all(everyone, tasks, settings, directory=directory, resume=resume, watch=watch)
+    results = [found[candidate][index] for index in range(len(tasks)) for candidate in everyone]
+    stderr.print(result_table(results))
+    means = _means(found)
+    comparisons = _comparisons(found, reference, candidates)
+    for comparison in comparisons:
+        show_comparison(comparison)
+    curves = []
+    if len(candidates) > 1:
+        curves = [write_curve([found[c][index] for c in candidates], directory) for index in range(len(tasks))]
+    for line in dict.fromkeys(line for result in results for line in warning_lines(result)):
+        say(line)
+    for result in found[everyone[-1]]:
+        say(settings_line(result))
+    for result in results:
+        say(f"samples {result.samples_path}, scores {result.scores_path}")
+    for table, plot in curves:
+        say(f"curve {table}, plot {plot}")
+    if as_json:
+        print_json(
+            {
+                "results": [{"file": str(result.scores_path), **result.record} for result in results],
+                "means": means,
+                "comparisons": [comparison_record(comparison) for comparison in comparisons],
+                "curves": [{"table": str(table), "plot": str(plot)} for table, plot in curves],
+            }
+        )
+
+
+def show_comparison(comparison: Comparison) -> None:
+    """The table of a comparison and the settings in which its sides differ."""
+    stderr.print(comparison_table(comparison))
+    if comparison.differing_settings:
+        say(f"the two sides differ in: {'; '.join(comparison.differing_settings)}")
+
+
+def _means(found: dict[Candidate, list[Result]]) -> list[dict[str, Any]]:
+    """The mean over benchmarks, for each policy that was evaluated on several."""
+    means = []
+    for candidate, results in found.items():
+        if len(results) < 2:
+            continue
+        names = [result.record["benchmark"] for result in results]
+        for kind, value in mean_score(results).items():
+            stderr.print(mean_table(f"{candidate.label}, {kind}", value, names))
+            means.append({"model": candidate.label, "score": kind, "benchmarks": names, **vars(value)})
+    return means
+
+
+def _comparisons(
+    found: dict[Candidate, list[Result]], reference: Candidate | None, candidates: Sequence[Candidate]
+) -> list[Comparison]:
+    if reference is None:
+        return []
+    return [
+        compare(base, result)
+        for base, result in zip(found[reference], found[candidates[-1]], strict=True)
+        if base.scores_path != result.scores_path
+    ]

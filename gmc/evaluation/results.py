@@ -1,0 +1,149 @@
+"""A result on disk: NAME.parquet with every sample and, written last, NAME.json with the scores and every setting.
+
+While an evaluation runs, its samples lie as parts in NAME.parts/ beside its description, so a killed one can go on.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gmc.errors import DataError, UsageError
+from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
+from gmc.evaluation.spec import differences, fingerprint
+from gmc.evaluation.statistics import Estimate
+from gmc.files import read_json, write_json
+
+SCHEMA_VERSION = 1
+DESCRIPTION = "description.json"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished evaluation: where it lies and what its JSON says."""
+
+    scores_path: Path
+    record: Mapping[str, Any]
+
+    @property
+    def samples_path(self) -> Path:
+        """The Parquet file of every sample."""
+        return self.scores_path.with_suffix(".parquet")
+
+    @property
+    def name(self) -> str:
+        """Benchmark and model, for people."""
+        return f"{self.record['benchmark']}, {self.record['model']['label']}"
+
+    def estimates(self) -> dict[str, Estimate]:
+        """The scores by name."""
+        return {name: Estimate(**values) for name, values in self.record["scores"].items()}
+
+    def samples(self) -> list[Sample]:
+        """Every sample."""
+        return read_samples(self.samples_path)
+
+
+def read_result(path: Path) -> Result:
+    """A result by its JSON, its Parquet file, or their common name. Raises `DataError` when it is missing or unfinished."""
+    scores_path = path.with_suffix(".json") if path.suffix in (".json", ".parquet") else path.parent / f"{path.name}.json"
+    record = read_json(scores_path)
+    if not isinstance(record, dict) or "scores" not in record or "benchmark" not in record:
+        raise DataError(f"{scores_path}: not a result of gmc eval")
+    if record.get("schema_version") != SCHEMA_VERSION:
+        raise DataError(
+            f"{scores_path}: written with result schema {record.get('schema_version')}, this gmc reads {SCHEMA_VERSION}"
+        )
+    return Result(scores_path, record)
+
+
+class PartialResult:
+    """An evaluation in progress, part by part.
+
+    directory: where results lie; description: see `gmc.evaluation.spec.description`. With `resume` the parts of the same
+    description are kept; without, they are thrown away. Raises `UsageError` when `resume` finds only parts of an evaluation
+    that was described otherwise.
+    """
+
+    def __init__(self, directory: Path, description: Mapping[str, Any], *, resume: bool) -> None:
+        self.description = description
+        self.stem = f"{description['spec']['benchmark']}-{description['model']['label']}"
+        self.name = f"{self.stem}-{fingerprint(description)}"
+        self.scores_path = directory / f"{self.name}.json"
+        self.parts = directory / f"{self.name}.parts"
+        if not resume:
+            shutil.rmtree(self.parts, ignore_errors=True)
+            self.scores_path.unlink(missing_ok=True)
+        elif not self.parts.exists() and not self.scores_path.exists():
+            self._refuse_others(directory)
+        if not self.parts.exists() and not self.scores_path.exists():
+            self.parts.mkdir(parents=True)
+            write_json(self.parts / DESCRIPTION, description)
+
+    def finished(self) -> list[Sample] | None:
+        """The samples of an evaluation that was finished before, None when there is work left."""
+        return read_samples(self.scores_path.with_suffix(".parquet")) if self.scores_path.exists() else None
+
+    def rescore(self, record: Mapping[str, Any]) -> Result:
+        """Write a finished evaluation's scores again (other k of pass@k may be asked of the same samples)."""
+        write_json(self.scores_path, record)
+        shutil.rmtree(self.parts, ignore_errors=True)
+        return Result(self.scores_path, record)
+
+    def has(self, chunk: int) -> bool:
+        """Whether this chunk's samples are on disk."""
+        return self._part(chunk).exists()
+
+    def write(self, chunk: int, samples: list[Sample]) -> None:
+        """Keep one chunk's samples."""
+        write_part(self._part(chunk), samples)
+
+    def read(self, chunk: int) -> list[Sample]:
+        """One chunk's samples."""
+        return read_samples(self._part(chunk))
+
+    def finish(self, chunks: int, record: Mapping[str, Any]) -> Result:
+        """Join the parts, write the scores, remove the parts."""
+        result = Result(self.scores_path, record)
+        join_parts([self._part(chunk) for chunk in range(chunks)], result.samples_path, dict(self.description))
+        write_json(result.scores_path, record)
+        shutil.rmtree(self.parts)
+        return result
+
+    def _part(self, chunk: int) -> Path:
+        return self.parts / f"part-{chunk:06d}.parquet"
+
+    def _refuse_others(self, directory: Path) -> None:
+        for other in sorted(directory.glob(f"{self.stem}-????????.parts")):
+            found = "; ".join(differences(read_json(other / DESCRIPTION), self.description)[:5])
+            raise UsageError(
+                f"--resume: the unfinished evaluation {other} was made otherwise ({found}); give the same options, "
+                "or leave out --resume"
+            )
+
+
+def result_record(
+    description: Mapping[str, Any],
+    *,
+    scores: Mapping[str, Estimate],
+    outcomes: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    prompt_example: str,
+    notes: list[str],
+) -> dict[str, Any]:
+    """The JSON of a finished evaluation."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "benchmark": description["spec"]["benchmark"],
+        "scores": {name: asdict(value) for name, value in scores.items()},
+        "outcomes": {name: asdict(value) for name, value in outcomes.items()},
+        "interval": "95 %, bootstrap over problems (Clopper-Pearson where all problems score the same)",
+        "model": description["model"],
+        "spec": description["spec"],
+        "problems": {**description["problems"], **expected},
+        "prompt_example": prompt_example,
+        "engine": description["engine"],
+        "versions": description["versions"],
+        "notes": notes,
+    }

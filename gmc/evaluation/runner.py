@@ -1,0 +1,177 @@
+"""Running one evaluation: problems → prompts → responses → verdicts → a result on disk, chunk by chunk."""
+
+import functools
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gmc.engines.base import Completion, Engine
+from gmc.errors import GmcError, UsageError
+from gmc.evaluation.benchmarks import Benchmark
+from gmc.evaluation.results import PartialResult, Result, result_record
+from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
+from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimates
+from gmc.evaluation.spec import EvalSpec, Subject, description
+from gmc.problems.base import Problem, ProblemSet
+from gmc.problems.templates import Template, get_template
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from gmc.grading import Grader
+
+Progress = Callable[[int, int, int], None]
+"""Called with (responses graded so far, correct among them, newly finished responses)."""
+
+
+def evaluate(
+    engine: Engine,
+    tokenizer: "PreTrainedTokenizerBase",
+    problems: ProblemSet,
+    *,
+    benchmark: Benchmark,
+    spec: EvalSpec,
+    subject: Subject,
+    grader: "Grader",
+    directory: Path,
+    resume: bool = False,
+    progress: Progress = lambda graded, correct, new: None,
+) -> Result:
+    """Evaluate the policy that `engine` holds and write the result into `directory`.
+
+    Every chunk of problems is on disk before the next is generated; with `resume` the chunks of a killed evaluation of the same
+    description are not made again, and the result's files are the same, byte for byte of the scores and value for value of the
+    samples, as those of an uninterrupted one. Raises `UsageError` when a prompt leaves no room for a response, `GmcError` when
+    every answer check of a chunk crashed.
+    """
+    template = get_template(spec.template_id)
+    prompts = [template.render(problem.question, tokenizer) for problem in problems.problems]
+    prompts_ids = [template.encode(prompt, tokenizer) for prompt in prompts]
+    _require_room(subject, spec, problems.problems, prompts_ids)
+    described = description(
+        spec, subject, problems, engine={"name": engine.name, "version": engine.version}, stop=template.stop
+    )
+    record = functools.partial(_record, described, benchmark, spec, problems, prompts[0])
+    partial = PartialResult(directory, described, resume=resume)
+    if (finished := partial.finished()) is not None:
+        progress(len(finished), sum(sample.correct for sample in finished), len(finished))
+        return partial.rescore(record(finished))
+    responder = _Responder(engine, tokenizer, template, spec, grader)
+    size = spec.chunk_problems()
+    starts = range(0, len(problems), size)
+    samples: list[Sample] = []
+    for chunk, start in enumerate(starts):
+        report = functools.partial(progress, len(samples), sum(sample.correct for sample in samples))
+        if partial.has(chunk):
+            report(len(partial.read(chunk)))
+        else:
+            chosen = slice(start, start + size)
+            partial.write(chunk, responder.answer(problems.problems[chosen], prompts[chosen], prompts_ids[chosen], report))
+        samples += partial.read(chunk)
+    progress(len(samples), sum(sample.correct for sample in samples), 0)
+    return partial.finish(len(starts), record(samples))
+
+
+class _Responder:
+    """Answers a chunk of problems with one policy: the n samples of each, then its greedy response."""
+
+    def __init__(
+        self, engine: Engine, tokenizer: "PreTrainedTokenizerBase", template: Template, spec: EvalSpec, grader: "Grader"
+    ) -> None:
+        self._engine, self._tokenizer, self._template, self._spec, self._grader = engine, tokenizer, template, spec, grader
+
+    def answer(
+        self,
+        problems: Sequence[Problem],
+        prompts: Sequence[str],
+        prompts_ids: Sequence[list[int]],
+        progress: Callable[[int], None],
+    ) -> list[Sample]:
+        """Graded samples of the chunk, in problem order, sampled ones first."""
+        spec, stop = self._spec, self._template.stop
+        groups: list[list[tuple[str, int, Completion]]] = [[] for _ in problems]
+        seeds = [_seed(spec.seed, spec.benchmark, problem.problem_id) for problem in problems]
+        plans = []
+        if spec.samples:
+            plans.append((SAMPLED, spec.samples, spec.sampled(stop)))
+        if spec.greedy:
+            plans.append((GREEDY, 1, spec.greedily(stop)))
+        for decoding, count, sampling in plans:
+            completions = self._engine.generate(
+                prompts_ids, group_size=count, sampling=sampling, seeds=seeds, progress=progress
+            )
+            for group, responses in zip(groups, completions, strict=True):
+                group += [(decoding, number, completion) for number, completion in enumerate(responses)]
+        rows = [
+            (problem, prompt, ids, decoding, number, completion)
+            for problem, prompt, ids, group in zip(problems, prompts, prompts_ids, groups, strict=True)
+            for decoding, number, completion in group
+        ]
+        texts: list[str] = [str(self._tokenizer.decode(row[5].token_ids, skip_special_tokens=True)) for row in rows]
+        verdicts = self._grader.grade_many(
+            [(row[0].answer, text) for row, text in zip(rows, texts, strict=True)],
+            truncated=[row[5].finish_reason == "length" for row in rows],
+        )
+        if all(verdict.status == "crash" for verdict in verdicts):
+            raise GmcError("every answer check of a chunk crashed, so its scores mean nothing; try `gmc grade` on one answer")
+        return [
+            Sample(
+                problem_id=problem.problem_id,
+                kind=problem.kind,
+                decoding=decoding,
+                sample=number,
+                question=problem.question,
+                answer=problem.answer,
+                prompt=prompt,
+                prompt_token_ids=ids,
+                response=text,
+                response_token_ids=list(completion.token_ids),
+                finish_reason=completion.finish_reason,
+                prediction=verdict.prediction,
+                correct=verdict.correct,
+                grade=verdict.status,
+                tier=verdict.tier,
+            )
+            for (problem, prompt, ids, decoding, number, completion), text, verdict in zip(rows, texts, verdicts, strict=True)
+        ]
+
+
+def _record(
+    described: dict[str, Any], benchmark: Benchmark, spec: EvalSpec, problems: ProblemSet, example: str, samples: list[Sample]
+) -> dict[str, Any]:
+    scored = problem_scores(samples, spec.pass_k)
+    decodings = {decoding: [s for s in samples if s.decoding == decoding] for decoding in (SAMPLED, GREEDY)}
+    known = benchmark.content_hash
+    return result_record(
+        described,
+        scores=score_estimates(scored, spec.seed),
+        outcomes={decoding: count_outcomes(rows) for decoding, rows in decodings.items() if rows},
+        expected={
+            "expected_count": benchmark.count,
+            "expected_content_hash": known,
+            "content_hash_matches": None if known is None else problems.content_hash == known,
+        },
+        prompt_example=example,
+        notes=list(problems.notes),
+    )
+
+
+def _seed(seed: int, benchmark: str, problem_id: str) -> int:
+    """Seed of one problem's samples; 56 bits, so every engine takes it."""
+    digest = hashlib.blake2b(f"eval/{seed}/{benchmark}/{problem_id}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _require_room(subject: Subject, spec: EvalSpec, problems: Sequence[Problem], prompts_ids: Sequence[list[int]]) -> None:
+    if subject.context_tokens is None:
+        return
+    lengths = [len(ids) for ids in prompts_ids]
+    longest = max(range(len(lengths)), key=lengths.__getitem__)
+    room = subject.context_tokens - lengths[longest]
+    if room < spec.max_tokens:
+        raise UsageError(
+            f"{spec.benchmark}: problem {problems[longest].problem_id} has {lengths[longest]} prompt tokens, which "
+            f"leaves {room} of the model's {subject.context_tokens} positions for --max-tokens {spec.max_tokens}; "
+            + (f"use --max-tokens {room}" if room > 0 else "use a template with fewer examples")
+        )

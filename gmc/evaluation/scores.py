@@ -1,0 +1,121 @@
+"""From graded samples to scores: avg@n, pass@k, maj@n and greedy, each with its interval, and what went wrong."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gmc.errors import DataError
+from gmc.evaluation.majority import answer_key
+from gmc.evaluation.results import Result
+from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
+from gmc.evaluation.statistics import Estimate, FloatArray, estimate, majority_score, mean_estimate, pass_at_k
+
+
+@dataclass(frozen=True)
+class ProblemScores:
+    """Scores of one evaluation, one number a problem under each name, in the order of `problem_ids`.
+
+    Names carry n and k: "avg@16", "maj@16", "pass@4", "greedy". samples: n under each name.
+    """
+
+    problem_ids: tuple[str, ...]
+    scores: dict[str, FloatArray]
+    samples: dict[str, int]
+
+
+def problem_scores(samples: Sequence[Sample], pass_k: Sequence[int] = ()) -> ProblemScores:
+    """Score every problem. Raises `DataError` when a problem lacks samples, `UsageError` for a k above n."""
+    sampled, greedy = _by_problem(samples, SAMPLED), _by_problem(samples, GREEDY)
+    problem_ids = tuple(dict.fromkeys(sample.problem_id for sample in samples))
+    scores: dict[str, FloatArray] = {}
+    counts: dict[str, int] = {}
+
+    def add(name: str, n: int, values: list[float]) -> None:
+        scores[name], counts[name] = np.array(values, dtype=np.float64), n
+
+    if sampled:
+        n = _samples_each(sampled, problem_ids)
+        rows = [sampled[problem_id] for problem_id in problem_ids]
+        right = [sum(sample.correct for sample in row) for row in rows]
+        add(f"avg@{n}", n, [count / n for count in right])
+        for k in pass_k:
+            add(f"pass@{k}", n, [pass_at_k(n, count, k) for count in right])
+        if n > 1:
+            add(
+                f"maj@{n}",
+                n,
+                [majority_score([answer_key(s.prediction) for s in row], [s.correct for s in row]) for row in rows],
+            )
+    if greedy:
+        if _samples_each(greedy, problem_ids) != 1:
+            raise DataError("greedy decoding is one response a problem, and the samples hold several")
+        add("greedy", 1, [float(greedy[problem_id][0].correct) for problem_id in problem_ids])
+    return ProblemScores(problem_ids, scores, counts)
+
+
+def score_estimates(scored: ProblemScores, seed: int) -> dict[str, Estimate]:
+    """Each score's mean over problems with its 95 % interval."""
+    return {name: estimate(values, samples=scored.samples[name], seed=seed) for name, values in scored.scores.items()}
+
+
+def mean_score(results: Sequence[Result]) -> dict[str, Estimate]:
+    """Mean over benchmarks of avg@n and of greedy, where every result has it; each benchmark counts once.
+
+    n may differ between benchmarks; the estimate carries the smallest.
+    """
+    scored = [problem_scores(result.samples()) for result in results]
+    means = {}
+    for kind in ("avg", "greedy"):
+        names = [next((name for name in each.scores if name.partition("@")[0] == kind), None) for each in scored]
+        chosen = [(each, name) for each, name in zip(scored, names, strict=True) if name is not None]
+        if len(chosen) == len(scored):
+            means[f"mean {kind}"] = mean_estimate(
+                [each.scores[name] for each, name in chosen], samples=min(each.samples[name] for each, name in chosen)
+            )
+    return means
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a set of responses looked like. Shares are of all responses of that decoding; lengths are in tokens."""
+
+    responses: int
+    truncated_share: float
+    unparseable_share: float
+    timeouts: int
+    crashes: int
+    mean_response_tokens: float
+
+
+def count_outcomes(samples: Sequence[Sample]) -> Counts:
+    """Shares and counts over responses (at least one)."""
+    total = len(samples)
+    grades = [sample.grade for sample in samples]
+    return Counts(
+        responses=total,
+        truncated_share=sum(sample.finish_reason == "length" for sample in samples) / total,
+        unparseable_share=grades.count("unparseable") / total,
+        timeouts=grades.count("timeout"),
+        crashes=grades.count("crash"),
+        mean_response_tokens=sum(len(sample.response_token_ids) for sample in samples) / total,
+    )
+
+
+def _by_problem(samples: Sequence[Sample], decoding: str) -> dict[str, list[Sample]]:
+    grouped: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.decoding == decoding:
+            grouped.setdefault(sample.problem_id, []).append(sample)
+    return grouped
+
+
+def _samples_each(grouped: dict[str, list[Sample]], problem_ids: Sequence[str]) -> int:
+    """The common number of samples a problem; a score over fewer would be divided by the wrong n."""
+    counts = {problem_id: len({sample.sample for sample in grouped.get(problem_id, [])}) for problem_id in problem_ids}
+    n = max(counts.values())
+    for problem_id, count in counts.items():
+        rows = len(grouped.get(problem_id, []))
+        if count != n or rows != n:
+            raise DataError(f"problem {problem_id} has {rows} samples ({count} different) where others have {n}")
+    return n

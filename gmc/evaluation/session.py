@@ -1,0 +1,51 @@
+"""Evaluating several policies on several benchmarks, one loaded model at a time."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from gmc.build import build_engine, build_model
+from gmc.config.settings import Settings
+from gmc.evaluation.plan import Task
+from gmc.evaluation.results import Result
+from gmc.evaluation.runner import Progress, evaluate
+from gmc.evaluation.subjects import Candidate
+from gmc.grading import Grader
+
+Watch = Callable[[Candidate, Task], Progress]
+"""Called before each evaluation; gives what shows its progress."""
+
+
+def evaluate_all(
+    candidates: Sequence[Candidate],
+    tasks: Sequence[Task],
+    settings: Settings,
+    *,
+    directory: Path,
+    resume: bool,
+    watch: Watch,
+) -> dict[Candidate, list[Result]]:
+    """Each candidate's results, one a task, in order."""
+    results: dict[Candidate, list[Result]] = {}
+    for candidate in candidates:
+        own = settings.model_copy(update={"model": settings.model.model_copy(update={"source": candidate.source})})
+        model = build_model(own)
+        subject = candidate.subject(model)
+        with closing(build_engine(own, model)) as engine:
+            results[candidate] = []
+            for task in tasks:
+                with closing(Grader(strict=task.spec.strict)) as grader:
+                    result = evaluate(
+                        engine,
+                        model.tokenizer,
+                        task.problems,
+                        benchmark=task.benchmark,
+                        spec=task.spec,
+                        subject=subject,
+                        grader=grader,
+                        directory=directory,
+                        resume=resume,
+                        progress=watch(candidate, task),
+                    )
+                results[candidate].append(result)
+    return results

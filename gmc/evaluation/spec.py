@@ -1,0 +1,112 @@
+"""What decides an evaluation's numbers, in one place: the same description gives the same samples."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gmc.engines.sampling_values import Sampling
+from gmc.errors import UsageError
+from gmc.files import strict_json
+from gmc.problems.base import ProblemSet
+from gmc.run import library_versions
+
+
+@dataclass(frozen=True)
+class EvalSpec:
+    """How a benchmark is asked and answered.
+
+    samples: n of avg@n (0: greedy only); strict: whether a number that merely stands last is no answer (as in training).
+    batch_sequences: responses generated in one call of the engine; it is part of the description because the rounding of
+    batched arithmetic depends on it.
+    """
+
+    benchmark: str
+    template_id: str
+    samples: int
+    greedy: bool = True
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 64
+    pass_k: tuple[int, ...] = ()
+    seed: int = 0
+    strict: bool = True
+    batch_sequences: int = 256
+
+    def __post_init__(self) -> None:
+        """Refuse combinations without a meaning; raises `UsageError` naming the option."""
+        if self.samples < 0 or (self.samples == 0 and not self.greedy):
+            raise UsageError(f"--n {self.samples}: nothing to evaluate; ask for at least one sample or for --greedy")
+        if self.samples > 0 and self.temperature <= 0:
+            raise UsageError(
+                f"--temperature {self.temperature:g} with --n {self.samples}: every sample would be the same; "
+                "use --greedy --n 0 for greedy decoding alone"
+            )
+        for k in self.pass_k:
+            if not 1 <= k <= self.samples:
+                raise UsageError(f"--pass-k {k}: pass@{k} needs --n {max(k, 1)} or more samples a problem, not {self.samples}")
+
+    def sampled(self, stop: tuple[str, ...]) -> Sampling:
+        """Sampling values of the n samples."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=stop)
+
+    def greedily(self, stop: tuple[str, ...]) -> Sampling:
+        """Sampling values of the greedy response."""
+        return Sampling(temperature=0.0, max_tokens=self.max_tokens, stop=stop)
+
+    def chunk_problems(self) -> int:
+        """Problems in one call of the engine (and in one part on disk)."""
+        return max(1, self.batch_sequences // max(self.samples, 1))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The policy under test. source: folder or name it was loaded from; version: its policy version in a run, None outside of
+    one; run_id: the run's id, "" outside of one; hashes as in `gmc.models`; context_tokens: longest prompt plus response.
+    """
+
+    label: str
+    source: str
+    version: int | None
+    weights_hash: str
+    tokenizer_hash: str
+    run_id: str = ""
+    context_tokens: int | None = None
+
+
+def description(
+    spec: EvalSpec, subject: Subject, problems: ProblemSet, *, engine: Mapping[str, str], stop: tuple[str, ...]
+) -> dict[str, Any]:
+    """Every setting of an evaluation as plain values: what a result file says about itself, apart from the scores."""
+    model = {key: value for key, value in asdict(subject).items() if key != "context_tokens"}
+    return {
+        "spec": {**asdict(spec), "pass_k": list(spec.pass_k), "stop": list(stop)},
+        "model": model,
+        "problems": {"source": problems.source, "count": len(problems), "content_hash": problems.content_hash},
+        "engine": dict(engine),
+        "versions": library_versions(),
+    }
+
+
+def fingerprint(description: Mapping[str, Any]) -> str:
+    """Eight hex digits that tell one description from another; where a file lay is no part of it."""
+    compared = {
+        "spec": {key: value for key, value in description["spec"].items() if key != "pass_k"},
+        "model": {key: description["model"][key] for key in ("weights_hash", "tokenizer_hash", "version", "run_id")},
+        "problems": description["problems"]["content_hash"],
+        "engine": description["engine"],
+        "versions": description["versions"],
+    }
+    return hashlib.sha256(strict_json(compared).encode()).hexdigest()[:8]
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """The dotted keys under which two descriptions differ, with both values."""
+    found = []
+    for key in sorted({*first, *second}):
+        one, other = first.get(key), second.get(key)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += differences(one, other, f"{prefix}{key}.")
+        elif one != other:
+            found.append(f"{prefix}{key} {one!r} → {other!r}")
+    return found

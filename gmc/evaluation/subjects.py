@@ -1,0 +1,73 @@
+"""Which policies an evaluation looks at: a model, or the newest, one or all of a run, and the model the run started from."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gmc.errors import UsageError
+from gmc.evaluation.spec import Subject
+from gmc.models import LanguageModel, tokenizer_hash, weights_hash
+from gmc.policies import INFO_FILE, list_policies, read_policy_info
+from gmc.run import RunDirectory, policy_name
+
+BASE_LABEL = "base"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy to load. source: what `load_model` takes; version and run_id as in `Subject`."""
+
+    label: str
+    source: str
+    version: int | None = None
+    run_id: str = ""
+
+    def subject(self, model: LanguageModel) -> Subject:
+        """The same policy, loaded: with the hashes of what was really loaded."""
+        return Subject(
+            label=self.label,
+            source=self.source,
+            version=self.version,
+            weights_hash=weights_hash(model.weights()),
+            tokenizer_hash=tokenizer_hash(model.tokenizer),
+            run_id=self.run_id,
+            context_tokens=model.context_tokens,
+        )
+
+
+def model_candidate(source: str) -> Candidate:
+    """A model by name or folder; the folder of a published policy keeps its version and run."""
+    path = Path(source)
+    if (path / INFO_FILE).is_file():
+        info = read_policy_info(path)
+        return Candidate(policy_name(info.version), source, info.version, info.run_id)
+    label = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in path.resolve().name or source)
+    return Candidate(label, source)
+
+
+def run_candidates(run: RunDirectory, policy: str) -> list[Candidate]:
+    """The policies of a run that `policy` names: "latest", a version, or "all", oldest first.
+
+    Raises `UsageError` when the run has none, or not that one.
+    """
+    found = [Candidate(policy_name(version), str(path), version, run.run_id) for version, path in list_policies(run.policies)]
+    if not found:
+        raise UsageError(
+            f"{run.path}: no policy is published there yet; train first (gmc train), or evaluate a model with --model embedded"
+        )
+    if policy == "all":
+        return found
+    if policy == "latest":
+        return found[-1:]
+    chosen = [candidate for candidate in found if policy.isdecimal() and candidate.version == int(policy)]
+    if not chosen:
+        versions = ", ".join(str(candidate.version) for candidate in found)
+        raise UsageError(f"--policy {policy}: {run.path} has the versions {versions} (or latest, or all)")
+    return chosen
+
+
+def base_candidate(run: RunDirectory) -> Candidate:
+    """The model that the run started from."""
+    for version, path in list_policies(run.policies):
+        if version == 0:
+            return Candidate(BASE_LABEL, str(path), 0, run.run_id)
+    return Candidate(BASE_LABEL, run.record.model, 0, run.run_id)
