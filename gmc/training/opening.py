@@ -15,7 +15,7 @@ from gmc.errors import UsageError
 from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
-from gmc.policies import list_policies
+from gmc.policies import set_aside_policies
 from gmc.run import RunDirectory
 from gmc.run_logs import cut_log, read_used
 from gmc.shards.reader import read_lengths, read_metadata
@@ -23,7 +23,7 @@ from gmc.shards.store import RolloutStore
 from gmc.training.anchors import Anchors
 from gmc.training.checkpoint import Checkpoint, load_newest
 from gmc.training.optimizer import make_optimizer
-from gmc.training.optimizer_state import load_optimizer_tensors
+from gmc.training.optimizer_state import restore_optimizer
 from gmc.training.queue import RolloutQueue
 from gmc.training.session import ANCHORS, RULE, Session, unprefixed
 from gmc.training.trackers import make_trackers
@@ -60,7 +60,7 @@ def open_session(
         )
         say(f"brought in {len(imported)} rollout batches from {rollouts_from}")
 
-    checkpoint = load_newest(run.checkpoints)
+    checkpoint = load_newest(run.checkpoints, run_id=run.run_id)
     version = checkpoint.update if checkpoint else 0
     _rewind(run, store, version, say)
     _check_shards(store, settings, model)
@@ -101,9 +101,8 @@ def _rewind(run: RunDirectory, store: RolloutStore, version: int, say: Say) -> N
             say(str(cut))
     if moved := store.set_aside(version):
         say(f"set aside {len(moved)} rollout batches of versions after {version}, which will be generated again")
-    for policy in list_policies(run.policies):
-        if policy.version > version:
-            policy.withdraw()
+    if moved := set_aside_policies(run.policies, version):
+        say(f"set aside {len(moved)} published policies of versions after {version}")
 
 
 def _check_shards(store: RolloutStore, settings: Settings, model: LanguageModel) -> None:
@@ -120,7 +119,7 @@ def _check_shards(store: RolloutStore, settings: Settings, model: LanguageModel)
         ):
             if found != wanted:
                 raise UsageError(
-                    f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that the rollouts were "
+                    f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that they were "
                     "made with, or use another --run"
                 )
 
@@ -129,7 +128,7 @@ def _restore(checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.opti
     with torch.no_grad():
         for name, parameter in model.weights().items():
             parameter.copy_(checkpoint.weights[name])
-    load_optimizer_tensors(optimizer, checkpoint.optimizer)
+    restore_optimizer(optimizer, checkpoint.optimizer)
 
 
 def _planned_updates(settings: Settings, store: RolloutStore) -> int:
