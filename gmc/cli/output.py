@@ -17,7 +17,7 @@ stderr = Console(stderr=True, highlight=False)
 
 def say(text: str) -> None:
     """One line for a person, on stderr."""
-    stderr.print(text, markup=False)
+    stderr.print(text, markup=False, soft_wrap=True)
 
 
 def print_json(record: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from gmc.shards.store import RolloutStore
 from gmc.training.anchors import Anchors
 from gmc.training.checkpoint import Checkpoint, load_newest
 from gmc.training.optimizer import make_optimizer
-from gmc.training.optimizer_state import restore_optimizer
+from gmc.training.optimizer_state import load_optimizer_tensors
 from gmc.training.queue import RolloutQueue
 from gmc.training.session import ANCHORS, RULE, Session, unprefixed
 from gmc.training.trackers import make_trackers
@@ -128,7 +128,7 @@ def _restore(checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.opti
     with torch.no_grad():
         for name, parameter in model.weights().items():
             parameter.copy_(checkpoint.weights[name])
-    restore_optimizer(optimizer, checkpoint.optimizer)
+    load_optimizer_tensors(optimizer, checkpoint.optimizer)
 
 
 def _planned_updates(settings: Settings, store: RolloutStore) -> int:

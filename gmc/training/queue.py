@@ -19,7 +19,8 @@ Progress = Callable[[int], None]
 class RolloutQueue:
     """Launches what a delay model asks for and hands out the groups it names. Every rollout passes through a shard on disk.
 
-    maker: None for `--delay shards`, which generates nothing. spec: the delay as the user wrote it. stopping: polled between batches, so that a long filling of the queue can be interrupted.
+    maker: None for `--delay shards`, which generates nothing. spec: the delay as the user wrote it.
+    stopping: polled between batches, so that a long filling of the queue can be interrupted.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from gmc.policies import publish_policy
 from gmc.run import RunDirectory
 from gmc.training.assemble import Groups
 from gmc.training.checkpoint import save_checkpoint
-from gmc.training.optimizer_state import flatten_optimizer
+from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.queue import RolloutQueue
 from gmc.training.trackers import Tracker
 from gmc.training.update import Updater
@@ -85,7 +85,7 @@ class Session:
             self.run.checkpoints,
             self.version,
             weights=updater.model.weights(),
-            optimizer=flatten_optimizer(updater.optimizer),
+            optimizer=optimizer_tensors(updater.optimizer),
             estimator=prefixed(RULE, updater.estimator.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
             extra={"planned_updates": self.planned_updates, "run_id": self.run.run_id},
             keep=updater.settings.train.keep_checkpoints,
