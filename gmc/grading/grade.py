@@ -1,50 +1,91 @@
 """Grade responses against gold answers: extract, then decide in tiers, cheapest first."""
 
-from collections import Counter
+import atexit
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from types import TracebackType
 
 from gmc.errors import UsageError
 from gmc.grading.extract import extract
 from gmc.grading.gold import gold_problem
+from gmc.grading.pool import Outcome, Pool
 from gmc.grading.tiers import settle
-from gmc.grading.verdict import Verdict
+from gmc.grading.verdict import Status, Verdict
+
+_REMEMBERED = 20_000
+_STATUS: dict[Outcome, Status] = {"equal": "correct", "different": "incorrect", "timeout": "timeout", "crash": "crash"}
 
 
 class Grader:
-    """Grades in batches.
+    """Grades in batches; holds the pool of worker processes, which starts with the first answer that needs one.
 
-    counts: how often each status and each tier occurred, and `refused gold` for golds that cannot be graded.
+    Use as a context manager or call `close`. Safe to use from several threads.
+
+    counts: how often each status occurred, plus `refused gold` for golds that cannot be graded (see `gold_problem`) and
+    `symbolic` for comparisons that a worker made.
     """
 
-    def __init__(self, *, strict: bool = True) -> None:
+    def __init__(self, *, strict: bool = True, pool: Pool | None = None) -> None:
+        """strict: for training; with strict=False a number that merely stands last in a response counts as its answer."""
         self.strict = strict
+        self.pool = Pool() if pool is None else pool
         self.counts: Counter[str] = Counter()
+        self._known: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
+        self._lock = threading.Lock()
 
     def grade_many(self, pairs: Sequence[tuple[str, str]], *, truncated: Sequence[bool] | None = None) -> list[Verdict]:
         """Grade (gold, response) pairs; verdicts come back in the same order.
 
-        truncated: one flag a pair; True when the response was cut at its length limit.
+        truncated: one flag a pair, True when the response was cut at its length limit; it then scores only with an answer that is
+        visibly complete. A pair whose gold cannot be graded is never correct: its verdict is "unparseable", counted as refused.
+        Raises `GmcError` when worker processes keep dying.
         """
         flags = [False] * len(pairs) if truncated is None else list(truncated)
         if len(flags) != len(pairs):
             raise UsageError(f"grade_many: {len(pairs)} pairs but {len(flags)} truncated flags; give one flag a pair")
-        verdicts = [self._grade(gold, response, cut) for (gold, response), cut in zip(pairs, flags, strict=True)]
-        self.counts.update(verdict.status for verdict in verdicts)
-        return verdicts
+        verdicts: list[Verdict | None] = []
+        open_tasks: dict[tuple[str, str], list[int]] = {}
+        refused = 0
+        for (gold, response), cut in zip(pairs, flags, strict=True):
+            refused += (unusable := gold_problem(gold) is not None)
+            answer = None if unusable else extract(response, strict=self.strict, truncated=cut).text
+            verdicts.append(self._without_worker(gold, answer))
+            if verdicts[-1] is None and answer is not None:
+                open_tasks.setdefault((gold, answer), []).append(len(verdicts) - 1)
+        for task, outcome in self._symbolic(list(open_tasks)).items():
+            for index in open_tasks[task]:
+                verdicts[index] = Verdict(outcome == "equal", _STATUS[outcome], task[1], "symbolic")
+        complete = [verdict for verdict in verdicts if verdict is not None]
+        with self._lock:
+            self.counts.update(verdict.status for verdict in complete)
+            self.counts.update({"refused gold": refused, "symbolic": len(open_tasks)})
+        return complete
 
-    def _grade(self, gold: str, response: str, truncated: bool) -> Verdict:
-        if gold_problem(gold) is not None:
-            self.counts["refused gold"] += 1
-            return Verdict(False, "unparseable", None, "none")
-        answer = extract(response, strict=self.strict, truncated=truncated).text
+    def _without_worker(self, gold: str, answer: str | None) -> Verdict | None:
+        """The verdict of the tiers that need no worker; None when they cannot decide."""
         if answer is None:
             return Verdict(False, "unparseable", None, "none")
         correct, tier = settle(gold, answer)
-        return Verdict(bool(correct), "correct" if correct else "incorrect", answer, tier)
+        return None if correct is None else Verdict(correct, "correct" if correct else "incorrect", answer, tier)
+
+    def _symbolic(self, tasks: list[tuple[str, str]]) -> dict[tuple[str, str], Outcome]:
+        """Outcomes of comparisons by the worker pool, each distinct pair once; timeouts and crashes are not remembered."""
+        with self._lock:
+            found = {task: self._known[task] for task in tasks if task in self._known}
+        new = [task for task in tasks if task not in found]
+        if not new:
+            return found
+        outcomes = dict(zip(new, self.pool.run(new), strict=True))
+        with self._lock:
+            self._known.update({task: outcome for task, outcome in outcomes.items() if outcome in ("equal", "different")})
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return found | outcomes
 
     def close(self) -> None:
         """End the worker processes."""
+        self.pool.close()
 
     def __enter__(self) -> "Grader":
         return self
@@ -53,9 +94,17 @@ class Grader:
         self.close()
 
 
+_shared_pool: Pool | None = None
+_shared_lock = threading.Lock()
+
+
 def grade_many(
     pairs: Sequence[tuple[str, str]], *, strict: bool = True, truncated: Sequence[bool] | None = None
 ) -> list[Verdict]:
-    """Grade (gold, response) pairs; see `Grader.grade_many`."""
-    with Grader(strict=strict) as grader:
-        return grader.grade_many(pairs, truncated=truncated)
+    """Grade (gold, response) pairs with one pool of workers for the whole process; see `Grader.grade_many`."""
+    global _shared_pool
+    with _shared_lock:
+        if _shared_pool is None:
+            _shared_pool = Pool()
+            atexit.register(_shared_pool.close)
+    return Grader(strict=strict, pool=_shared_pool).grade_many(pairs, truncated=truncated)

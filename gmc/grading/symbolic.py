@@ -1,0 +1,149 @@
+r"""The symbolic tier, run inside a worker process: math-verify, gold first and wrapped in `\boxed{}`, with a numerical check.
+
+math-verify rounds to six decimals, so two tiny numbers look equal to it. Every pair of expressions it can parse is therefore also
+evaluated to `_DIGITS` digits at fixed points; a difference there means unequal whatever math-verify says.
+"""
+
+import logging
+import random
+
+import sympy
+from latex2sympy2_extended import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse, verify
+
+from gmc.grading.compare import Comparer
+from gmc.grading.guards import rename, same_symbols, unreadable
+from gmc.grading.leaves import leaves_equal
+from gmc.grading.normalize import normalize
+from gmc.grading.structure import read
+
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
+
+_READING = [
+    LatexExtractionConfig(
+        boxed_match_priority=0,
+        normalization_config=NormalizationConfig(
+            basic_latex=True, units=False, malformed_operators=False, nits=False, boxed="all", equations=False
+        ),
+    )
+]
+_DIGITS = 40
+_AGREEING = sympy.Float(10) ** -30
+# Sample points per symbol: positive values, then signs mixed. Fixed, so that a verdict is reproducible.
+_POINTS = (
+    ("0.7318", "1.3927", "2.1173", "0.4159", "3.2719", "1.8131", "0.9377", "2.7193"),
+    ("2.4519", "0.6173", "1.1597", "3.7331", "0.8837", "1.5913", "2.9171", "0.3719"),
+    ("-1.2713", "0.8431", "-0.5197", "1.9733", "-2.3179", "0.6619", "-1.7393", "2.2817"),
+)
+
+
+def answers_equal(gold: str, answer: str) -> bool:
+    """Whether an extracted answer equals the gold, with the symbolic tier for its values. False when it cannot be told."""
+    random.seed(0)
+    sympy.core.random.seed(0)
+    verdict = Comparer(_leaf, _relation).equal(read(normalize(gold)), read(normalize(answer)))
+    return verdict is True
+
+
+def _leaf(gold: str, answer: str) -> bool | None:
+    cheap = leaves_equal(gold, answer)
+    if cheap is not None:
+        return cheap
+    parsed = _parse_both(gold, answer)
+    if parsed is None:
+        return False
+    left, right = parsed
+    close = _numerically_equal(left, right)
+    if close is not None:
+        return close
+    return bool(verify(left, right, strict=True, timeout_seconds=None))
+
+
+def _relation(gold: str, answer: str) -> bool | None:
+    """Equations are equal when their sides' differences are proportional; otherwise math-verify decides."""
+    if not same_symbols(gold, answer) or unreadable(gold) or unreadable(answer):
+        return False
+    gold, answer = rename(gold, answer)
+    if gold.count("=") == answer.count("=") == 1:
+        differences = []
+        for text in (gold, answer):
+            left, right = text.split("=")
+            sides = [_parse(side) for side in (left, right)]
+            if sides[0] is None or sides[1] is None:
+                return False
+            differences.append(sides[0] - sides[1])
+        if _proportional(*differences):
+            return True
+    left, right = _parse(gold), _parse(answer)
+    if left is None or right is None:
+        return False
+    return bool(verify(left, right, strict=True, timeout_seconds=None))
+
+
+def _parse_both(gold: str, answer: str) -> tuple[sympy.Basic, sympy.Basic] | None:
+    if unreadable(gold) or unreadable(answer) or not same_symbols(gold, answer):
+        return None
+    gold, answer = rename(gold, answer)
+    left, right = _parse(gold), _parse(answer)
+    if left is None or right is None:
+        return None
+    return left, right
+
+
+def _parse(text: str) -> sympy.Basic | None:
+    """math-verify's reading of one expression, `i` as the imaginary unit."""
+    found = parse(f"\\boxed{{{text}}}", _READING, fallback_mode="no_fallback", parsing_timeout=None)
+    if not found or isinstance(found[0], str):
+        return None
+    expression = found[0]
+    index = sympy.Symbol("i")
+    symbols = [symbol for symbol in getattr(expression, "free_symbols", ()) if symbol.name == "i"]
+    return expression.subs({symbol: sympy.I for symbol in symbols}) if symbols or index in expression.free_symbols else expression
+
+
+def _values(expression: sympy.Basic, points: dict[sympy.Symbol, sympy.Float]) -> sympy.Basic | None:
+    """The expression's value at a point to `_DIGITS` digits, None when it has no finite numerical value there."""
+    value = sympy.N(expression.subs(points), _DIGITS)
+    return value if value.is_number and value.is_finite else None
+
+
+def _samples(left: sympy.Basic, right: sympy.Basic) -> list[dict[sympy.Symbol, sympy.Float]]:
+    names = sorted({symbol.name for symbol in left.free_symbols | right.free_symbols})
+    if not names:
+        return [{}]
+    points = []
+    for row in _POINTS:
+        values = {name: sympy.Rational(row[index % len(row)]) for index, name in enumerate(names)}
+        points.append({symbol: values[symbol.name] for symbol in left.free_symbols | right.free_symbols})
+    return points
+
+
+def _numerically_equal(left: sympy.Basic, right: sympy.Basic) -> bool | None:
+    """Equal at every sample point, different at one, or None when the expressions have no numerical values."""
+    if not all(isinstance(side, sympy.Expr) for side in (left, right)):
+        return None
+    checked = 0
+    for number, points in enumerate(_samples(left, right)):
+        values = [_values(side, points) for side in (left, right)]
+        if values[0] is None or values[1] is None:
+            continue
+        # Off the positive axis roots and logarithms branch; only real values are held against each other there.
+        if number == len(_POINTS) - 1 and not all(value.is_real for value in values):
+            continue
+        scale = max(abs(values[0]), abs(values[1]))
+        if scale != 0 and abs(values[0] - values[1]) > _AGREEING * scale:
+            return False
+        checked += 1
+    return True if checked else None
+
+
+def _proportional(left: sympy.Basic, right: sympy.Basic) -> bool:
+    """Whether left is a non-zero constant times right at every sample point."""
+    ratios = []
+    for points in _samples(left, right):
+        values = [_values(side, points) for side in (left, right)]
+        if values[0] is None or values[1] is None or values[0] == 0 or values[1] == 0:
+            return False
+        ratios.append(values[0] / values[1])
+    return len(ratios) > 1 and all(abs(ratio - ratios[0]) <= _AGREEING * abs(ratios[0]) for ratio in ratios)
