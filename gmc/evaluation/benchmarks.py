@@ -49,7 +49,7 @@ CONTENT_HASHES = {
     "gsm8k": "54c391448acbb78b943c73812a189e2cb821f937ba6866d4db625fa44a654a76",
     "arithmetic": "c1d65d44c2f78cb8bf09da2f82644e40c786629f4108e57041c1c817bd15440c",
 }
-"""`content_hash` of one public copy of each benchmark, as this version of gmc reads it; of the arithmetic, what it generates."""
+"""`content_hash` of one public copy of each benchmark, as this version of gmc reads it (the arithmetic: as generated)."""
 
 _MATH = "math-two-shot-v1"
 

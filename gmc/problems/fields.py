@@ -35,7 +35,7 @@ LONGEST_PROSE = 15
 _PROSE = re.compile(r"[A-Za-z]{3,}")
 _NOT_PROSE = re.compile(r"\\text\w*\{[^{}]*\}|\\[A-Za-z]+")
 _SENTENCE_END = re.compile(r"[a-z]{2}[.!?]\s+[A-Z]")
-_TEXT_LIST = re.compile(r"""\[\s*['"].*['"]\s*,?\s*\]""", re.DOTALL)
+_TEXT_LIST = re.compile(r"""\[\s*['"].*\]""", re.DOTALL)
 
 
 class RefusedRowError(ValueError):
@@ -77,7 +77,7 @@ def _join_passage(passage: str, question: str) -> str:
 
 
 def _question_text(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         return _user_turn(value)
     if isinstance(value, str):
         return value.strip()

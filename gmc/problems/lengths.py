@@ -1,0 +1,36 @@
+"""Problems whose prompts leave no room for a response."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gmc.errors import DataError
+from gmc.problems.base import ProblemSet
+from gmc.problems.content import content_hash
+from gmc.problems.templates import Template
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def drop_long_prompts(
+    problems: ProblemSet, template: Template, tokenizer: "PreTrainedTokenizerBase", longest: int
+) -> ProblemSet:
+    """The problems whose prompt has at most `longest` tokens, in order; a note counts the others. No prompt is ever cut.
+
+    Raises `DataError` when none is left.
+    """
+
+    def fits(question: str) -> bool:
+        return len(template.encode(template.render(question, tokenizer), tokenizer)) <= longest
+
+    kept = tuple(problem for problem in problems.problems if fits(problem.question))
+    dropped = len(problems) - len(kept)
+    if not dropped:
+        return problems
+    if not kept:
+        raise DataError(
+            f"{problems.source}: no usable problem; all {dropped} prompts have more than {longest} tokens "
+            f"(template {template.template_id})"
+        )
+    note = f"{dropped} of {len(problems)} problems dropped: their prompts have more than {longest} tokens"
+    return replace(problems, problems=kept, content_hash=content_hash(kept), notes=(*problems.notes, note))
