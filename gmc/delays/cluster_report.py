@@ -1,5 +1,6 @@
 """What a cluster simulation measures: how stale trained groups are, where they became so, and what it cost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,3 +132,14 @@ class ClusterReport:
             "delay_in_queue": self.lags.queued,
             "token_lag": self.lags.token_lag,
         }
+
+
+def frontier(reports: Sequence[ClusterReport]) -> list[bool]:
+    """Which clusters no other one beats: with no more workers and no more mean delay, it makes no more updates an hour."""
+
+    def beats(one: ClusterReport, other: ClusterReport) -> bool:
+        mine = (-one.settings.workers, -one.lags.delays.mean, one.updates_per_hour)
+        theirs = (-other.settings.workers, -other.lags.delays.mean, other.updates_per_hour)
+        return mine != theirs and all(a >= b for a, b in zip(mine, theirs, strict=True))
+
+    return [not any(beats(one, other) for one in reports) for other in reports]

@@ -45,12 +45,17 @@ class DrawnLengths(LengthSource):
 
 
 class RecordedLengths(LengthSource):
-    """Recorded lengths in their own order, from the start again when they are used up."""
+    """Recorded lengths, batch by batch in their own order, from the start again when they are used up.
 
-    def __init__(self, lengths_NPG: Lengths, note: str) -> None:
-        self._lengths_NPG = lengths_NPG
-        batches, self.prompts, self.group_size = lengths_NPG.shape
-        self.note = f"{note}: {batches} batches of {self.prompts} × {self.group_size} lengths, in order, repeated as needed"
+    lengths_NG: recorded groups in order; prompts: how many of them make a batch (repeated if there are fewer).
+    """
+
+    def __init__(self, lengths_NG: Lengths, note: str, *, prompts: int) -> None:
+        groups, self.group_size = lengths_NG.shape
+        batches = max(1, groups // prompts)
+        self._lengths_NPG = np.resize(lengths_NG, (batches, prompts, self.group_size))
+        self.prompts = prompts
+        self.note = f"{note}: {groups} groups of {self.group_size} lengths, in order, repeated as needed"
 
     def of_batch(self, batch: int) -> Lengths:
         return np.asarray(self._lengths_NPG[batch % len(self._lengths_NPG)])
@@ -80,11 +85,10 @@ def _from_file(path: Path, prompts: int, group_size: int) -> LengthSource:
                 values.append(_length(path, number, line.strip()))
     except UnicodeDecodeError as error:
         raise DataError(f"--lengths {path}: not a text file with one length a line") from error
-    batch = prompts * group_size
-    if len(values) < batch:
-        raise DataError(f"--lengths {path}: {len(values)} lengths, fewer than one batch of {prompts} × {group_size}")
-    usable = np.array(values[: len(values) // batch * batch], dtype=np.int64)
-    return RecordedLengths(usable.reshape(-1, prompts, group_size), str(path))
+    if len(values) < group_size:
+        raise DataError(f"--lengths {path}: {len(values)} lengths, fewer than one group of {group_size}")
+    usable = np.array(values[: len(values) // group_size * group_size], dtype=np.int64)
+    return RecordedLengths(usable.reshape(-1, group_size), str(path), prompts=prompts)
 
 
 def _length(path: Path, number: int, text: str) -> int:
@@ -93,20 +97,23 @@ def _length(path: Path, number: int, text: str) -> int:
     return int(text)
 
 
-def lengths_of_shards(shards: Iterable[tuple[str, Sequence[Sequence[int]]]], note: str) -> LengthSource:
+def lengths_of_shards(
+    shards: Iterable[tuple[str, Sequence[Sequence[int]]]], note: str, *, prompts: int | None, group_size: int | None
+) -> RecordedLengths:
     """Lengths recorded in shards, in batch order: pairs of file name and lengths_PG.
 
-    Raises `DataError` when there is none or when the shards differ in their numbers of groups or responses a group.
+    prompts: groups a batch, by default as many as the first shard holds; group_size: what G must be, None for any.
+    Raises `DataError` when there are no shards or their groups differ in size, and `UsageError` when G is another.
     """
-    kept: list[Lengths] = []
+    groups: list[Sequence[int]] = []
     for name, lengths_PG in shards:
-        counts = {len(lengths) for lengths in lengths_PG}
-        if len(counts) != 1:
-            raise DataError(f"{name}: holds no groups of one size; gmc rollout writes such shards")
-        lengths = np.array(lengths_PG, dtype=np.int64)
-        if kept and lengths.shape != kept[0].shape:
-            raise DataError(f"{name}: holds {lengths.shape} groups × responses, other shards {kept[0].shape}")
-        kept.append(lengths)
-    if not kept:
-        raise DataError(f"{note}: no shards to take lengths from; run gmc rollout, or give --lengths lognormal:MEAN:SIGMA")
-    return RecordedLengths(np.stack(kept), note)
+        for lengths in lengths_PG:
+            if len(lengths) != len((groups or lengths_PG)[0]):
+                raise DataError(f"{name}: holds groups of {len(lengths)} responses, earlier ones have {len(groups[0])}")
+        groups.extend(lengths_PG)
+        prompts = prompts or len(lengths_PG)
+    if not groups or not prompts:
+        raise DataError(f"{note}: no rollouts to take lengths from; run gmc rollout, or give --lengths lognormal:MEAN:SIGMA")
+    if group_size not in (None, len(groups[0])):
+        raise UsageError(f"--group-size {group_size}: the groups in {note} have {len(groups[0])} responses")
+    return RecordedLengths(np.array(groups, dtype=np.int64), note, prompts=prompts)

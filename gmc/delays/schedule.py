@@ -1,8 +1,8 @@
 """Schedules: which rollout is used at which update, as a Parquet file, read, written, or taken from a run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gmc.delays.base import GroupRef, GroupTimes
 from gmc.errors import DataError
@@ -100,19 +100,20 @@ def _check(path: Path, rows: Sequence[ScheduleRow]) -> int:
 
 
 def schedule_of_run(
-    used: Iterable[Mapping[str, Any]],
+    used: Sequence[Sequence[GroupRef]],
     policy_versions: Mapping[int, int],
     times: Mapping[GroupRef, GroupTimes] | None = None,
 ) -> list[ScheduleRow]:
-    """The schedule that a run followed, from the records of its used.jsonl and the version of every batch (shard names).
+    """The schedule that a run followed, from the groups of each update (used.jsonl) and the version of each batch (shards).
 
     times: launch and ready times where the run had a clock. Raises `DataError` when a used batch has no shard.
     """
     rows = []
-    for record in used:
-        for position, (batch, group) in enumerate(record["groups"]):
-            if batch not in policy_versions:
-                raise DataError(f"used.jsonl: update {record['update']} used batch {batch}, and no shard of it is there")
-            launched_at, ready_at = (times or {}).get(GroupRef(batch, group), GroupTimes(None, None))
-            rows.append(ScheduleRow(record["update"], position, batch, group, policy_versions[batch], launched_at, ready_at))
+    for update, groups in enumerate(used):
+        for position, reference in enumerate(groups):
+            if reference.batch not in policy_versions:
+                raise DataError(f"update {update} used batch {reference.batch}, and its shard is missing; restore it")
+            launched_at, ready_at = (times or {}).get(reference, GroupTimes(None, None))
+            version = policy_versions[reference.batch]
+            rows.append(ScheduleRow(update, position, *reference, version, launched_at, ready_at))
     return rows

@@ -6,31 +6,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-_BINS = 24
+LENGTH_EDGES: NDArray[np.float64] = 2.0 ** (np.arange(65) / 2)
+"""Edges of the length bins in tokens: two bins an octave, so that one run can be laid beside another."""
+_BINS = len(LENGTH_EDGES) - 1
 
 
 class DelayStatistics:
-    """Counts of trained responses by delay (updates) and length (tokens); lengths fall in bins of equal ratio.
+    """Counts of trained responses by delay (updates) and length (tokens).
 
-    `counts_LD` has a row for each length bin, whose edges `length_edges` are set by the first lengths seen, and a column for
-    each whole delay. Moments and quantiles of the delay are exact, as is the correlation with length.
+    `counts_LD` has a row for each length bin (see `LENGTH_EDGES`; an empty response counts in the first) and a column for each
+    whole delay. Moments and quantiles of the delay are exact, as is the correlation with length.
     """
 
     def __init__(self) -> None:
         self.counts_LD: NDArray[np.int64] = np.zeros((_BINS, 1), dtype=np.int64)
-        self.length_edges: NDArray[np.float64] | None = None
         self._sums = np.zeros(5)  # of length, length², delay, delay², length · delay
 
     def add(self, delays: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
         """Count responses: their delays and lengths, two flat arrays of one size."""
-        if self.length_edges is None:
-            low, high = max(1.0, float(lengths.min())), max(2.0, float(lengths.max()))
-            self.length_edges = np.geomspace(low, max(high, low * 1.01), _BINS + 1)
         if (width := int(delays.max()) + 1) > self.counts_LD.shape[1]:
             grown = np.zeros((_BINS, max(width, 2 * self.counts_LD.shape[1])), dtype=np.int64)
             grown[:, : self.counts_LD.shape[1]] = self.counts_LD
             self.counts_LD = grown
-        rows = np.clip(np.searchsorted(self.length_edges, lengths, side="right") - 1, 0, _BINS - 1)
+        rows = np.maximum(np.searchsorted(LENGTH_EDGES, lengths, side="right") - 1, 0)
         cells = rows * self.counts_LD.shape[1] + delays
         self.counts_LD += np.bincount(cells, minlength=self.counts_LD.size).reshape(self.counts_LD.shape)
         x, y = lengths.astype(np.float64), delays.astype(np.float64)

@@ -5,7 +5,8 @@ gradient ascent, not of AdamW. Comparing two rules, or two delays under one rule
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -74,3 +75,22 @@ def largest_fourth_moment(updates: int) -> float:
 def vanishing_fourth_moment(updates: int) -> float:
     """N⁴: the order of τ̄₄ below which the bound still goes to zero, more slowly, at a step size tuned to the delay."""
     return float(updates) ** 4
+
+
+def theory_record(*, tau4: float, eta: float, updates: int, epsilon: float, group_size: int) -> dict[str, Any]:
+    """All of the above for one delay distribution, by name."""
+    return {
+        "constants": "set to 1",
+        "eta": eta,
+        "epsilon": epsilon,
+        "updates": updates,
+        "fourth_moment": tau4,
+        "optimal_epsilon": optimal_epsilon(tau4, updates),
+        "gmc": asdict(bound_terms(gmc_divisor(epsilon), eta=eta, updates=updates, epsilon=epsilon, tau4=tau4)),
+        "tic": asdict(bound_terms(tic_divisor(epsilon), eta=eta, updates=updates, epsilon=epsilon, tau4=tau4)),
+        "rate_factor": rate_factor(epsilon),
+        "near_policy_group_factor": near_policy_group_factor(group_size),
+        "largest_fourth_moment": largest_fourth_moment(updates),
+        "keeps_no_delay_rate": tau4 <= largest_fourth_moment(updates),
+        "bound_vanishes": tau4 < vanishing_fourth_moment(updates),
+    }
