@@ -21,7 +21,7 @@ class A3PO(Estimator):
     """
 
     name = "a3po"
-    summary = "A-3PO: decoupled PPO with an anchor interpolated in log space by version lag, no extra forward pass"
+    summary = "A-3PO: decoupled PPO, anchor interpolated in log space by version lag"
     formula = "sg(w^(1−α))·min(u·A, clip(u, 1−ε, 1+ε)·A), u = w^α, w = π/μ, α = 1/d"
     reference = "Li, Wu, Shen, arXiv 2512.06547; AReaL, prox_logp_method=loglinear"
     evidence = "Exact in AReaL; paper body unseen. outer_cap drops tokens as AReaL's older behave_imp_weight_cap (5.0) did."

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gmc.estimators.base import group_centred
+from gmc.estimators.base import group_centered
 
 
 def group_normalized(rewards_PG: Tensor) -> Tensor:
@@ -14,4 +14,4 @@ def group_normalized(rewards_PG: Tensor) -> Tensor:
     """
     if rewards_PG.shape[1] < 2:
         return torch.zeros_like(rewards_PG)
-    return group_centred(rewards_PG) / (rewards_PG.std(dim=1, keepdim=True) + 1e-6)
+    return group_centered(rewards_PG) / (rewards_PG.std(dim=1, keepdim=True) + 1e-6)

@@ -112,11 +112,11 @@ def leave_one_out(rewards_PG: Tensor) -> Tensor:
     group_size = rewards_PG.shape[1]
     if group_size < 2:
         raise ValueError("a leave-one-out advantage needs at least 2 responses a group")
-    return group_centred(rewards_PG) * (group_size / (group_size - 1))
+    return group_centered(rewards_PG) * (group_size / (group_size - 1))
 
 
-def group_centred(rewards_PG: Tensor) -> Tensor:
+def group_centered(rewards_PG: Tensor) -> Tensor:
     """A_i = R_i − R̄ by group (Dr. GRPO's advantage; vanilla GRPO in arXiv 2610.01896). Equal rewards give exactly zero."""
-    centred_PG = rewards_PG - rewards_PG.mean(dim=1, keepdim=True)
+    centered_PG = rewards_PG - rewards_PG.mean(dim=1, keepdim=True)
     equal_P1 = rewards_PG.amax(dim=1, keepdim=True) == rewards_PG.amin(dim=1, keepdim=True)
-    return torch.where(equal_P1, torch.zeros_like(centred_PG), centred_PG)
+    return torch.where(equal_P1, torch.zeros_like(centered_PG), centered_PG)

@@ -12,7 +12,7 @@ from gmc.estimators.registry import build_estimator
 
 
 class BaseRule(BaseModel):
-    """the name of a rule, or its settings with its name as `name`"""
+    """a rule's name, or its settings with `name`"""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 

@@ -18,7 +18,7 @@ class DecoupledPPO(Estimator):
     """
 
     name = "decoupled-ppo"
-    summary = "Decoupled PPO: clipped around the policy anchor_lag updates back, importance-weighted to the behavior policy"
+    summary = "Decoupled PPO: clip around a recent policy, weight to the behavior policy"
     formula = "sg(π_prox/μ)·min(u·A, clip(u, 1−ε, 1+ε)·A), u = π/π_prox"
     reference = "Hilton et al., arXiv 2110.00641; for language models Fu et al., arXiv 2505.24298 (AReaL)"
     evidence = "Exact in AReaL (there the anchor is the policy at the trainer step's start), without its optional outer filter."

@@ -25,7 +25,7 @@ class GAC(ComposedEstimator):
     """
 
     name = "gac"
-    summary = "Gradient Alignment Control over a base rule: keep, project or skip by the cosine of consecutive gradients"
+    summary = "Gradient alignment control over a base rule: keep, project or skip"
     formula = "|c| ≤ c_low: g; c_low < |c| < c_high: g⊥ + λ·g∥ (λ = 0, or such that |c| = c_low); |c| ≥ c_high: skip"
     reference = "Xu, Su, Tian, Diao, Qian, Wu, arXiv 2603.01501"
     evidence = (

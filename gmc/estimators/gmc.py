@@ -31,7 +31,7 @@ class GMC(CappingEstimator):
     """Weights every response of a group by ρ_i·α, α = min{1, (1+ε)/ρ̄}, ρ̄ the group's mean trajectory ratio."""
 
     name = "gmc"
-    summary = "Group-Mass Capping: scale a whole group so that its mean trajectory ratio is at most 1+ε"
+    summary = "Group-mass capping: scale a group so that its mean trajectory ratio is ≤ 1+ε"
     formula = "κ_i = α·ρ_i·A_i, α = min{1, (1+ε)/ρ̄}, ρ̄ = mean of ρ over the group"
     reference = "He, Jin, Luo, Zou, Liang, arXiv 2610.01896, Proposition 2"
     evidence = "Weight, advantage and ε: stated by the paper. Stop-gradient and loss normalizer: reconstruction."

@@ -1,9 +1,9 @@
-"""Vanilla GRPO: the two-sided clipped token surrogate with group-centred advantages."""
+"""Vanilla GRPO: the two-sided clipped token surrogate with group-centered advantages."""
 
 from pydantic import Field
 from torch import Tensor
 
-from gmc.estimators.base import Estimator, EstimatorSettings, group_centred
+from gmc.estimators.base import Estimator, EstimatorSettings, group_centered
 from gmc.estimators.batch import Batch
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.surrogates import clamped_log_ratio, clipped_surrogate
@@ -13,7 +13,7 @@ class GRPO(Estimator):
     """min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) per token, with r against the behavior policy; no dual clip, no KL."""
 
     name = "grpo"
-    summary = "Vanilla GRPO: two-sided clipped token ratios against the behavior policy, group-centred advantage"
+    summary = "Vanilla GRPO: two-sided clipped token ratios, group-centered advantage"
     formula = "min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) per token, r = π/μ"
     reference = "Shao et al., arXiv 2402.03300; set up as the baseline of arXiv 2610.01896"
     evidence = "Exact in common frameworks. A negative advantage keeps unbounded ratios, so log-ratios are clamped at ±20."
@@ -29,7 +29,7 @@ class GRPO(Estimator):
 
     def advantages(self, batch: Batch) -> Tensor:
         """R − R̄ by group, without the standard deviation, as in arXiv 2610.01896."""
-        return group_centred(batch.rewards_PG)
+        return group_centered(batch.rewards_PG)
 
     def objective(self, batch: Batch) -> Tensor:
         """The clipped surrogate; tokens on the clipped side have zero gradient."""

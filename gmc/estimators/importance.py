@@ -11,7 +11,7 @@ class ImportanceSampling(Estimator):
     """Weights a response by its trajectory ratio ρ_i, whatever its size."""
 
     name = "is"
-    summary = "Plain trajectory importance weighting ρ·A: unbiased, with unbounded variance"
+    summary = "Plain trajectory importance weighting ρ: unbiased, unbounded variance"
     formula = "κ_i = ρ_i·A_i"
     reference = "Importance sampling; the uncapped member of Definition 1 in arXiv 2610.01896"
     evidence = "Textbook. log ρ is clamped at ±20, so it is unbiased only while |log ρ| stays below that."

@@ -16,7 +16,7 @@ class TIC(CappingEstimator):
     """
 
     name = "tic"
-    summary = "Trajectory importance correction: ρ when ρ ≤ 1+ε, else nothing (the response stays in the denominator)"
+    summary = "Trajectory importance correction: ρ where ρ ≤ 1+ε, else nothing"
     formula = "κ_i = 1{ρ_i ≤ 1+ε}·ρ_i·A_i"
     reference = "Pang, Jin, arXiv 2508.02833; as the baseline of arXiv 2610.01896"
     evidence = "Indicator form: stated by 2610.01896, consistent with a third-party reading. Loss normalizer: reconstruction."

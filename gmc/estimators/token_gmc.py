@@ -16,7 +16,7 @@ class TokenGMC(CappingEstimator):
     """
 
     name = "token-gmc"
-    summary = "Experimental: group-mass capping with the group's mean token ratio instead of the trajectory ratio"
+    summary = "Experimental: group-mass capping with the mean token ratio"
     formula = "κ_it = α·r_it·A_i, α = min{1, (1+ε)/r̄}, r̄ = mean of r over all response tokens of the group"
     reference = "Ours; the cap of arXiv 2610.01896, Proposition 2, moved to token ratios"
     evidence = "Experimental rule of this project. No paper states or tests it, and Proposition 2 does not cover it."

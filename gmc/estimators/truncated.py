@@ -13,7 +13,7 @@ class Truncated(CappingEstimator):
     """Weights a response by min{ρ_i, c}, c = 1 + ε. No response is dropped, but each is capped on its own."""
 
     name = "truncated"
-    summary = "Sequence truncation: min{ρ, c} with c = 1+ε for every response on its own"
+    summary = "Sequence truncation: min{ρ, 1+ε} for each response on its own"
     formula = "κ_i = min{ρ_i, c}·A_i, c = 1+ε"
     reference = "Truncated importance sampling (Ionides 2008); the sequence-level truncation of arXiv 2610.01896, Definition 1"
     evidence = "Weight: exact in common frameworks, with caps of 2 to 10 (epsilon 1 to 9). Loss normalizer: chosen as for gmc."

@@ -27,7 +27,7 @@ class VCPO(Estimator):
     """κ_i = min{ρ_i, c}·(R_i − b*), b* the off-policy minimum-variance baseline of the group; rate·min{1, ESS/B/e₀}^p."""
 
     name = "vcpo"
-    summary = "VCPO: truncated sequence weights, off-policy minimum-variance baseline, learning rate scaled by sample size"
+    summary = "Truncated ratios, minimum-variance baseline, rate scaled by sample size"
     formula = "κ_i = min{ρ_i, c}·(R_i − Σ_j W_j·R_j), W = softmax(2·log ρ + log‖s‖²); rate · min{1, (ESS/B)/e₀}^p"
     reference = "Huang, Zhang, Hu, Yang, Han, arXiv 2602.17616, equations 7 and 13; github.com/mit-han-lab/vcpo"
     evidence = (

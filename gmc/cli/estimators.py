@@ -1,0 +1,67 @@
+"""`gmc estimators`: the installed rules, what one does, a new one, and all of them on stored rollouts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli.options import JsonOption
+
+estimators_app = typer.Typer(
+    help="List the installed correction rules; show one, start a new one, or compare them on stored rollouts.",
+    invoke_without_command=True,
+)
+
+
+@estimators_app.callback()
+def list_rules(context: typer.Context, json: JsonOption = False) -> None:
+    """List every installed rule with the distribution it comes from; a broken one with its cause."""
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+
+    from gmc.cli.estimators_view import list_record, list_table
+    from gmc.cli.output import print_json
+    from gmc.estimators.registry import list_estimators
+
+    found = list_estimators()
+    if json:
+        print_json({"estimators": [list_record(one) for one in found]})
+    else:
+        Console().print(list_table(found))
+
+
+@estimators_app.command("show")
+def show(name: Annotated[str, typer.Argument(help="Name of a rule.")], json: JsonOption = False) -> None:
+    """Formula, settings with defaults and ranges, reference and evidence of one rule."""
+    from rich.console import Console
+
+    from gmc.cli.estimators_view import show_record, show_view
+    from gmc.cli.output import print_json
+    from gmc.estimators.registry import load_estimator
+
+    rule = load_estimator(name)
+    if json:
+        print_json(show_record(rule))
+    else:
+        Console(highlight=False).print(show_view(rule))
+
+
+@estimators_app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the new rule: lower-case words joined by hyphens.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to make the package in.")] = Path(),
+    json: JsonOption = False,
+) -> None:
+    """Start an installable package with one working rule and its test."""
+    from gmc.cli.estimators_new import scaffold
+    from gmc.cli.output import print_json, say
+
+    folder = scaffold(name, out)
+    if json:
+        print_json({"name": name, "folder": str(folder)})
+        return
+    say(f"wrote {folder}")
+    say(f"install it:  pip install -e {folder}")
+    say(f"test it:     pytest {folder}")
+    say(f"train:       gmc train --estimator {name}")

@@ -1,0 +1,118 @@
+"""How the list of rules and one rule's page look on a terminal and as JSON."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Need
+from gmc.estimators.registry import Found
+from gmc.estimators.setting_docs import describe_settings
+
+
+def list_record(found: Found) -> dict[str, Any]:
+    """One rule of the list as JSON."""
+    record: dict[str, Any] = {"name": found.name, "distribution": found.distribution, "value": found.value}
+    if found.estimator is None:
+        return {**record, "error": found.error}
+    rule = found.estimator()
+    return {**record, "scope": rule.scope, "needs": _needs(rule), "summary": rule.summary, "error": None}
+
+
+def list_table(found: Sequence[Found]) -> Table:
+    """One row a rule: name, scope, needs, one line; grouped by distribution."""
+    caption = "μ: log-probs of the behavior policy. Details: gmc estimators show NAME"
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), caption=caption, caption_justify="left")
+    table.add_column("rule", style="bold", no_wrap=True)
+    table.add_column("scope", no_wrap=True)
+    table.add_column("needs", max_width=16)
+    table.add_column("what it does", ratio=1)
+    for owner in sorted({one.distribution for one in found}, key=lambda owner: (not owner.startswith("gmc "), owner)):
+        table.add_section()
+        table.add_row(Text(f"from {owner}", style="dim"))
+        for one in (one for one in found if one.distribution == owner):
+            if one.estimator is None:
+                table.add_row(Text(one.name, style="red"), Text("broken", style="red"), "", Text(one.error or ""))
+            else:
+                rule = one.estimator()
+                needs = ", ".join(_needs(rule)).replace(Need.BEHAVIOR_LOGP.value, "μ") or "nothing"
+                table.add_row(one.name, rule.scope, Text(needs), Text(rule.summary))
+    return table
+
+
+def show_record(rule: type[Estimator]) -> dict[str, Any]:
+    """One rule's page as JSON."""
+    instance = rule()
+    return {
+        "name": rule.name,
+        "summary": rule.summary,
+        "formula": rule.formula,
+        "settings": [vars(setting) for setting in describe_settings(rule)],
+        "scope": instance.scope,
+        "needs": _needs(instance),
+        "normalizer": str(instance.normalizer),
+        "on_policy_weight": instance.on_policy_weight,
+        "bounded": instance.bounded,
+        "equal_rewards_vanish": instance.equal_rewards_vanish,
+        "reference": rule.reference,
+        "evidence": rule.evidence,
+        "code": f"{rule.__module__}:{rule.__name__}",
+        "description": inspect.cleandoc(rule.__doc__ or ""),
+    }
+
+
+def show_view(rule: type[Estimator]) -> Group:
+    """One rule's page for a terminal."""
+    record = show_record(rule)
+    facts = Table.grid(padding=(0, 2, 0, 0))
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column()
+    facts.add_row("formula", Text(record["formula"]))
+    facts.add_row("scope", record["scope"])
+    facts.add_row("needs", ", ".join(record["needs"]) or "nothing")
+    facts.add_row("normalizer", record["normalizer"])
+    facts.add_row("weights", _weights(record))
+    facts.add_row("reference", Text(record["reference"]))
+    facts.add_row("evidence", Text(record["evidence"] or "not stated"))
+    facts.add_row("code", record["code"])
+    return Group(
+        Text(f"{rule.name}: {rule.summary}", style="bold"),
+        Padding(Text(_unwrapped(record["description"])), (1, 0)),
+        facts,
+        Text(),
+        _settings_table(rule),
+    )
+
+
+def _settings_table(rule: type[Estimator]) -> Table | Text:
+    settings = describe_settings(rule)
+    if not settings:
+        return Text("It has no settings.")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("setting (--set estimator.…)", style="bold", no_wrap=True)
+    table.add_column("default", no_wrap=True)
+    table.add_column("allowed", max_width=20)
+    table.add_column("meaning", ratio=1)
+    for setting in settings:
+        table.add_row(setting.name, Text(setting.default), Text(setting.allowed), Text(setting.description))
+    return table
+
+
+def _weights(record: dict[str, Any]) -> str:
+    bounded = "bounded" if record["bounded"] else "unbounded (log-ratios clamped at ±20)"
+    vanish = "" if record["equal_rewards_vanish"] else "; groups of equal rewards still contribute"
+    return f"{bounded}; {record['on_policy_weight']:g} times the advantage on-policy{vanish}"
+
+
+def _unwrapped(text: str) -> str:
+    """Paragraphs of a docstring as single lines, so that the terminal wraps them."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def _needs(rule: Estimator) -> list[str]:
+    return [need.value for need in Need if need in rule.needs]
