@@ -51,8 +51,10 @@ def new_network(tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
         eos_token_id=tokenizer.eos_token_id,
         bos_token_id=None,
     )
-    network = Qwen3ForCausalLM(config)
-    network.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
+    network = Qwen3ForCausalLM(config)  # type: ignore[no-untyped-call]
+    network.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     return network
 
 
@@ -101,7 +103,7 @@ def pretrain(out: Path, seed: int = 0, schedule: Schedule | None = None, habits:
         inputs_BT, labels_BT = next(data)
         logits_BTV = network(inputs_BT[:, :-1]).logits
         loss = cross_entropy(logits_BTV.flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), schedule.clip)
         optimizer.step()
         rates.step()
