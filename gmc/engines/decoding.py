@@ -83,6 +83,8 @@ class _Layer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.rows, self.is_initialized = key_states.shape[0], True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        # Under autocast, keys come out of the rotary embedding in float32; they are cast once here, not at every step.
+        key_states = key_states.to(value_states.dtype)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, self.length = self.length, self.length + key_states.shape[2]

@@ -47,7 +47,8 @@ def shared_prompt_attention(
     unsupported = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
     if layout is None or dropout or unsupported:
         raise UnsupportedAttentionError(f"{type(module).__name__}: {unsupported or 'dropout or no layout'}")
-    query_NHD, key_NKD, value_NKD = (tensor.transpose(1, 2)[0] for tensor in (query, key, value))
+    # Under autocast, norms and rotary embeddings leave queries and keys in float32; values are as the projections made them.
+    query_NHD, key_NKD, value_NKD = (tensor.to(value.dtype).transpose(1, 2)[0] for tensor in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type == "cpu":
         output_NHD = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]

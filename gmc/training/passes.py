@@ -173,7 +173,8 @@ def checkpointed(network: PreTrainedModel, enabled: bool) -> Iterator[None]:
         return
     layers = [module for module in network.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:
-        raise UsageError(f"{type(network).__name__} has no layers that can be recomputed; set train.activation_checkpointing = false.")
+        name = type(network).__name__
+        raise UsageError(f"{name} has no layers that can be recomputed; set train.activation_checkpointing = false.")
     network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     for layer in layers:
         layer.training = True

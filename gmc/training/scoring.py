@@ -102,7 +102,8 @@ class Scorer:
         self.shares_prompts = share_prompts and mismatch is None
 
     def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
-        """The micro-batches of a batch; the same for scoring and for training."""
+        """The micro-batches of a batch; the same for scoring and for training. Errors as for `score`."""
+        _check(prompts_P, responses_PG)
         lengths_PG = [[len(response) for response in responses_G] for responses_G in responses_PG]
         return make_plan(list(map(len, prompts_P)), lengths_PG, self.token_budget, share_prompts=self.shares_prompts)
 
@@ -161,7 +162,6 @@ class Scorer:
         self, plan: list[MicroBatch], prompts_P: Prompts, responses_PG: Responses, *, moments: bool
     ) -> tuple[dict[str, Tensor], TokenScores | None]:
         """Every micro-batch, gathered into detached [B, T] tensors, and the last one's scores with their graph."""
-        _check(prompts_P, responses_PG)
         mask_BT = _mask(responses_PG, self.model.device)
         gathered = {name: torch.zeros(mask_BT.shape, device=mask_BT.device) for name in _names(moments)}
         scored: TokenScores | None = None
@@ -191,11 +191,10 @@ def _reduce(micro_batch: MicroBatch, active: Sequence[bool], group_size: int) ->
 
 
 def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
-    sizes = {len(responses_G) for responses_G in responses_PG}
+    sizes = sorted({len(responses_G) for responses_G in responses_PG})
     if len(prompts_P) != len(responses_PG) or len(sizes) != 1:
-        raise UsageError(
-            f"{len(prompts_P)} prompts with groups of {sorted(sizes)} responses: every prompt needs one equal group."
-        )
+        found = f"{len(prompts_P)} prompts, {len(responses_PG)} groups of {sizes} responses"
+        raise UsageError(f"{found}: each prompt needs one group, and groups have one size.")
     for group, prompt in enumerate(prompts_P):
         if not prompt:
             raise UsageError(f"prompt {group} is empty: a response needs at least one token before it.")
