@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 _BRACE = re.compile(r"\\[\\{}]|[{}]")
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*")
-_BARE = re.compile(r"-?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac\s*(?:\d\s*\d|\{[^{}]*\}\s*\{[^{}]*\}))(?=\s*(?:\$|\\\)|[.,;]?(?:\s|$)))")
+_BARE = re.compile(
+    r"-?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac\s*(?:\d\s*\d|\{[^{}]*\}\s*\{[^{}]*\}))(?=\s*(?:\$|\\\)|[.,;]?(?:\s|$)))"
+)
 # What may stand between two boxes that together are one answer of several values.
 _JOINT = re.compile(r"(?:[\s$,;&]|\\text|\\quad|\\ |\\[()]|\{|\}|\b(?:and|or)\b|(?<![a-z])\*+)*")
 _PERCENT_AFTER = re.compile(r"[\s$]*(?:\\\))?\s*(?:\\?%|(?:\\text\s*\{\s*)?per\s?cent\b)", re.IGNORECASE)

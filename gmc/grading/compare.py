@@ -53,11 +53,10 @@ class Comparer:
             return self.equal(only, answer) if several is gold else self.equal(gold, only)
         if isinstance(other, Named):
             return self.equal(several, other.value) if several is gold else self.equal(other.value, several)
-        return self._same_value_repeated(gold, answer, several)
-
-    def _same_value_repeated(self, gold: Shape, answer: Shape, several: Several) -> bool | None:
-        """One value against several: equal only when all of them are that value, as in a set with repeats."""
-        return False
+        # One value that the answer gives in several spellings is still one value; any other value among them makes it wrong.
+        if several is gold or any(isinstance(item, Named) for item in several.items):
+            return False
+        return all_of(self.equal(gold, item) for item in several.items)
 
     def _several_both(self, gold: Several, answer: Several) -> bool | None:
         golds, answers = gold.items, answer.items
@@ -127,7 +126,10 @@ class Comparer:
             return self._equations(gold, answer)
         if isinstance(gold, Relation) or isinstance(answer, Relation):
             return self._equations(gold, answer)
-        return self.equal(gold.value, answer) if isinstance(gold, Named) else self.equal(gold, answer.value)  # type: ignore[union-attr]
+        if isinstance(gold, Named):
+            # `x+y=3` is an equation, and 3 alone does not say it; as an answer to 3 it only names the value.
+            return False if "+" in gold.name else self.equal(gold.value, answer)
+        return self.equal(gold, answer.value) if isinstance(answer, Named) else False
 
     def _equations(self, gold: Shape, answer: Shape) -> bool | None:
         texts = [_equation_text(shape) for shape in (gold, answer)]

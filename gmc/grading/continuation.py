@@ -2,7 +2,9 @@
 
 import re
 
-_THINK_OPEN = re.compile(r"<\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|begin_of_thought\|>", re.IGNORECASE)
+_THINK_OPEN = re.compile(
+    r"<\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|begin_of_thought\|>", re.IGNORECASE
+)
 _THINK_CLOSE = re.compile(
     r"<\s*/\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|end_of_thought\|>", re.IGNORECASE
 )

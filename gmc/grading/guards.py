@@ -15,9 +15,9 @@ _GREEK = frozenset(
     "Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar".split()
 )
 _CONSTANTS = frozenset("ei")
-_DIFFERENTIAL = re.compile(r"\\int|\\frac\{d|\\(?:partial|mathrm)")
+_DIFFERENTIAL = re.compile(r"\\int(?![a-zA-Z])|\\frac\{d(?:\^\w)? ?(?:[a-zA-Z]|\\[a-z]+)?\}\{d ?(?:[a-zA-Z]|\\[a-z]+)")
 _TEXT = re.compile(r"\\text\{")
-_SIDE_BY_SIDE = re.compile(r"\d \d|\d \\cdot ?\\cdot")
+_SIDE_BY_SIDE = re.compile(r"(?<!_)\d \d")
 _UNREADABLE = re.compile(r"__|[@#?`~\"]|\\(?:ldots|text|url|href|input|write|def)(?![a-zA-Z])")
 MAX_EXPRESSION = 600
 MAX_NESTING = 60
@@ -68,7 +68,9 @@ def rename(gold: str, answer: str) -> tuple[str, str]:
         gold, answer = gold[:-1] + "c", answer[:-1] + "c"
     differential = _DIFFERENTIAL.search(gold + answer)
     used = {match["letter"] for match in _SYMBOL.finditer(gold + " " + answer) if match["letter"]}
-    spare = [letter for letter in "xyztuvwabcmnpqrskl" + string.ascii_lowercase if letter not in used and letter not in "deifghjo"]
+    spare = [
+        letter for letter in "xyztuvwabcmnpqrskl" + string.ascii_lowercase if letter not in used and letter not in "deifghjo"
+    ]
     names: dict[str, str] = {}
     for text in (gold, answer):
         for match in _SYMBOL.finditer(text):

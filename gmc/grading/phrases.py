@@ -41,11 +41,12 @@ _MATH = r"(?:\$[^$\n]{1,300}\$|\\\([^\n]{1,300}?\\\))"
 _COPULA = re.compile(
     r"(?:\b(?:is|are|was|were|be|equals|equal\s+to|makes|made|gives|gets?|has|have|had|costs?|needs?|leaves|remains?|totals?|of|"
     r"est|ist|es|é|è|sont|sind|son)|=|:)\s+(?:(?:exactly|only|just|about|a\s+total\s+of)\s+)?"
-    rf"(?P<value>\**(?:{_MATH}|{_NUMBER})\**(?:,?\s[A-Za-z²³][A-Za-z²³/-]*){{0,4}}(?:,\s(?:altogether|in\s+total|in\s+all|total))?"
-    r"|[a-z]+|\*\*[^*\n]{1,80}\*\*)\s*\.?$",
+    rf"(?P<value>\**(?:{_MATH}|{_NUMBER})\**(?:\s[A-Za-z²³][A-Za-z²³/-]*){{0,4}}"
+    r"|[a-z]+|\*\*[^*\n]{1,80}\*\*)(?:,\s+(?:altogether|in\s+total|in\s+all|total|each))?\s*\.?$",
     re.IGNORECASE,
 )
 _BOLD_END = re.compile(r"[=:]\s*\*\*(?P<value>[^*\n]{1,80})\*\*[.\s]*$")
+_OPEN_BOX = re.compile(r"\\(?:boxed|fbox)(?![a-zA-Z])")
 _LAST_NUMBER = re.compile(_NUMBER)
 _INLINE = re.compile(r"\$([^$\n]{1,300})\$|\\\(([^\n]{1,300}?)\\\)")
 
@@ -58,7 +59,7 @@ def stated_answer(text: str, *, complete: bool) -> str | None:
     found: str | None = None
     for match in _STATEMENT.finditer(text):
         value = _value_after(text, match.end(), complete)
-        if value:
+        if value and not _OPEN_BOX.search(value):
             found = value
     return found
 
@@ -68,7 +69,9 @@ def _value_after(text: str, start: int, complete: bool) -> str | None:
     region = text[start : start + _WINDOW]
     stripped = region.lstrip(" \t*_:：=")
     introduced = region[: len(region) - len(stripped)]
-    if stripped.startswith("\n") and (":" in introduced or "：" in introduced or "*" in introduced or text[start - 1 : start] in ":：*\n"):
+    if stripped.startswith("\n") and (
+        ":" in introduced or "：" in introduced or "*" in introduced or text[start - 1 : start] in ":：*\n"
+    ):
         stripped = stripped.lstrip()
     display = re.match(r"\s*(?:\\\[|\$\$)(.{1,500}?)(?:\\\]|\$\$)", stripped, re.DOTALL)
     if display:
@@ -91,7 +94,9 @@ def _sentence_end(text: str) -> int | None:
     math = [match.span() for match in _INLINE.finditer(text)]
     for match in _SENTENCE_END.finditer(text):
         inside = any(begin < match.start() < end - 1 for begin, end in math)
-        abbreviated = match.group() == "." and re.search(r"\b[ap]\.m$|\ba$|\bp$", text[max(0, match.start() - 4) : match.start()])
+        abbreviated = match.group() == "." and re.search(
+            r"\b[ap]\.m$|\ba$|\bp$", text[max(0, match.start() - 4) : match.start()]
+        )
         if not inside and not (abbreviated and text[match.end() : match.end() + 2].strip()[:1].islower()):
             return match.start()
     return None
@@ -112,7 +117,7 @@ def closing_sentence(text: str) -> str | None:
 def whole_answer(text: str) -> str | None:
     """A response that is nothing but an answer: one line of mathematics, or at most three words."""
     line = text.strip()
-    if not line or "\n" in line or len(line) > 200:
+    if not line or "\n" in line or len(line) > 200 or _OPEN_BOX.search(line):
         return None
     words = re.findall(r"(?<![\\A-Za-z])[A-Za-z]{2,}", re.sub(r"\\text\s*\{[^{}]*\}", "", line))
     if len(words) > 3 or line.endswith("="):

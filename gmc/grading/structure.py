@@ -70,7 +70,11 @@ def _several(text: str, depth: int) -> Shape | None:
         elif name and isinstance(shape, Leaf) and not any(isinstance(item, Several) for item in items):
             shape = Named(name, shape)
         items.extend(_flatten(shape))
-    if items and all(isinstance(item, Union) for item in items) and (r"\text{or}" in text or r"\vee" in text or r"\lor" in text):
+    if (
+        items
+        and all(isinstance(item, Union) for item in items)
+        and (r"\text{or}" in text or r"\vee" in text or r"\lor" in text)
+    ):
         unions = [item for item in items if isinstance(item, Union)]
         return Union(tuple(part for union in unions for part in union.parts), unions[0].variable)
     return items[0] if len(items) == 1 else Several(tuple(items))
@@ -158,7 +162,11 @@ def _bracketed(text: str, depth: int) -> Shape | None:
         return None
     if len(items) == 1:
         return read(inside, depth + 1) if (left, right) == ("(", ")") else None
-    return Sequence("(" if left == r"\langle" else left, tuple(read(item, depth + 1) for item in items), ")" if right == r"\rangle" else right)
+    return Sequence(
+        "(" if left == r"\langle" else left,
+        tuple(read(item, depth + 1) for item in items),
+        ")" if right == r"\rangle" else right,
+    )
 
 
 def _matrix(text: str, depth: int) -> Shape | None:

@@ -6,16 +6,17 @@ evaluated to `_DIGITS` digits at fixed points; a difference there means unequal 
 
 import logging
 import random
+import re
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
 from gmc.grading.compare import Comparer
-from gmc.grading.guards import rename, same_symbols, unreadable
-from gmc.grading.leaves import leaves_equal
+from gmc.grading.guards import rename
 from gmc.grading.normalize import normalize
 from gmc.grading.structure import read
+from gmc.grading.tiers import compare_relations, compare_values
 
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
@@ -28,6 +29,7 @@ _READING = [
         ),
     )
 ]
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|(?<![a-zA-Z])[a-zA-Z])\^\\circ(?![a-zA-Z])")
 _DIGITS = 40
 _AGREEING = sympy.Float(10) ** -30
 # Sample points per symbol: positive values, then signs mixed. Fixed, so that a verdict is reproducible.
@@ -47,13 +49,12 @@ def answers_equal(gold: str, answer: str) -> bool:
 
 
 def _leaf(gold: str, answer: str) -> bool | None:
-    cheap = leaves_equal(gold, answer)
+    cheap = compare_values(gold, answer)
     if cheap is not None:
         return cheap
-    parsed = _parse_both(gold, answer)
-    if parsed is None:
+    left, right = (_parse(text) for text in rename(gold, answer))
+    if left is None or right is None:
         return False
-    left, right = parsed
     close = _numerically_equal(left, right)
     if close is not None:
         return close
@@ -62,7 +63,7 @@ def _leaf(gold: str, answer: str) -> bool | None:
 
 def _relation(gold: str, answer: str) -> bool | None:
     """Equations are equal when their sides' differences are proportional; otherwise math-verify decides."""
-    if not same_symbols(gold, answer) or unreadable(gold) or unreadable(answer):
+    if compare_relations(gold, answer) is False:
         return False
     gold, answer = rename(gold, answer)
     if gold.count("=") == answer.count("=") == 1:
@@ -81,30 +82,21 @@ def _relation(gold: str, answer: str) -> bool | None:
     return bool(verify(left, right, strict=True, timeout_seconds=None))
 
 
-def _parse_both(gold: str, answer: str) -> tuple[sympy.Basic, sympy.Basic] | None:
-    if unreadable(gold) or unreadable(answer) or not same_symbols(gold, answer):
-        return None
-    gold, answer = rename(gold, answer)
-    left, right = _parse(gold), _parse(answer)
-    if left is None or right is None:
-        return None
-    return left, right
-
-
 def _parse(text: str) -> sympy.Basic | None:
     """math-verify's reading of one expression, `i` as the imaginary unit."""
+    text = _DEGREES.sub(r"(\1\\cdot\\frac{\\pi}{180})", text)
     found = parse(f"\\boxed{{{text}}}", _READING, fallback_mode="no_fallback", parsing_timeout=None)
     if not found or isinstance(found[0], str):
         return None
     expression = found[0]
-    index = sympy.Symbol("i")
-    symbols = [symbol for symbol in getattr(expression, "free_symbols", ()) if symbol.name == "i"]
-    return expression.subs({symbol: sympy.I for symbol in symbols}) if symbols or index in expression.free_symbols else expression
+    exact = {number: sympy.Rational(str(number)) for number in expression.atoms(sympy.Float)}
+    imaginary = {symbol: sympy.I for symbol in expression.free_symbols if symbol.name == "i"}
+    return expression.xreplace(exact | imaginary)
 
 
 def _values(expression: sympy.Basic, points: dict[sympy.Symbol, sympy.Float]) -> sympy.Basic | None:
     """The expression's value at a point to `_DIGITS` digits, None when it has no finite numerical value there."""
-    value = sympy.N(expression.subs(points), _DIGITS)
+    value = expression.evalf(_DIGITS, subs=points)
     return value if value.is_number and value.is_finite else None
 
 

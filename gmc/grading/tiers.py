@@ -1,6 +1,7 @@
 """The tiers that need no computer algebra: normalized text, then exact numbers and shapes."""
 
 from gmc.grading.compare import Comparer
+from gmc.grading.guards import same_symbols, unreadable
 from gmc.grading.leaves import leaves_equal
 from gmc.grading.normalize import MAX_ANSWER, normalize, text_key
 from gmc.grading.structure import read
@@ -13,6 +14,16 @@ def settle(gold: str, answer: str) -> tuple[bool | None, str]:
         return True, "text"
     if len(answer) > MAX_ANSWER:
         return False, "text"
-    shapes = read(left), read(right)
-    verdict = Comparer(leaves_equal, lambda one, other: None).equal(*shapes)
+    verdict = Comparer(compare_values, compare_relations).equal(read(left), read(right))
     return verdict, "symbolic" if verdict is None else "number"
+
+
+def compare_values(gold: str, answer: str) -> bool | None:
+    """Two values: True, False, or None when only the symbolic tier can tell."""
+    verdict = leaves_equal(gold, answer)
+    return compare_relations(gold, answer) if verdict is None else verdict
+
+
+def compare_relations(gold: str, answer: str) -> bool | None:
+    """False when a guard rules equality out, else None: the symbolic tier has to tell."""
+    return None if same_symbols(gold, answer) and not unreadable(gold) and not unreadable(answer) else False

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gmc.grading.numbers import read_number
+
 # unit -> (dimension, factor to that dimension's base unit). Only exact factors.
 _METRIC = {"": 1, "k": 1000, "c": Fraction(1, 100), "m": Fraction(1, 1000), "d": Fraction(1, 10)}
 _TABLE: dict[str, tuple[str, Fraction]] = {
@@ -32,13 +34,22 @@ _TABLE: dict[str, tuple[str, Fraction]] = {
     for name, factor in entries
 }  # fmt: skip
 _SPEEDS = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h"}
-_BARE_UNITS = re.compile(
-    r"(?:mm|cm|km|kg|mg|ml|mL|ft|yd|mi|hr|hrs|min|mins|sec|secs|mph|km/h|m/s|kph|lb|lbs|oz|rad|sq\.?|cubic|square|[A-Za-z]{3,})"
-    r"(?:[ /.^\d]*[A-Za-z]+[.\d^]*)*"
+_WORD = r"\\text\{[^{}]*\}"
+_POWER = r"(?:\^(?:\{-?\d\}|\d))?"
+_JOIN = r"(?: ?(?:/|\\cdot) ?| )?"
+_TEXT_UNIT = rf"{_WORD}{_POWER}(?:{_JOIN}(?:\{{)?{_WORD}(?:\}})?{_POWER})*"
+_BARE = (
+    r"(?:mm|cm|km|kg|mg|ml|mL|ft|yd|mi|hrs?|mins?|secs?|mph|kph|lbs?|oz|rad|m/s|km/h|sq\.?|cubic|square|[A-Za-z]{3,}(?=[ ^/]|$))"
+    rf"{_POWER}(?:(?: ?/ ?| )[A-Za-z]+\.?{_POWER})*"
 )
-_TAIL = re.compile(r"^(?P<value>.*?[\d)}\]!%a-zA-Z]|\\pi) ?(?P<unit>\\text\{[^{}]*\}(?:[\^/ \d\-{}.]|\\text\{[^{}]*\}|\\cdot)*)$", re.DOTALL)
-_BARE_TAIL = re.compile(rf"^(?P<value>(?:.*[\d)}}\]!]|.*\\pi)) ?(?P<unit>{_BARE_UNITS.pattern})$", re.DOTALL)
-_CJK_TAIL = re.compile(r"^(?P<value>[-+\d./,]+)(?P<unit>[^\x00-\x7f]+)$")
+_VALUE = r"(?P<value>(?:[^\\]|\\(?!text(?![a-zA-Z])))*?(?:[\d)}\]!%]|[a-zA-Z]))"
+_TAIL = re.compile(rf"{_VALUE} ?(?P<unit>{_TEXT_UNIT})", re.DOTALL)
+_BARE_TAIL = re.compile(rf"(?P<value>.*(?:[\d)}}\]!]|\\pi)) ?(?P<unit>{_BARE})", re.DOTALL)
+_CJK_TAIL = re.compile(r"(?P<value>[-+\d./,]+)(?P<unit>[^\x00-\x7f]+)")
+_TRIGONOMETRY = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
+_PART = re.compile(
+    rf"(?P<value>-?\d+(?:\.\d+)?|-?\\frac\{{\d+\}}\{{\d+\}}) ?(?P<unit>{_WORD}|[A-Za-z]+)[ ,]*(?:\\text\{{and\}})? ?"
+)
 
 
 @dataclass(frozen=True)
@@ -53,16 +64,36 @@ class Quantity:
 
 def split_unit(text: str) -> Quantity:
     """Take the unit off a normalized value; a text without a unit comes back whole."""
-    if text.endswith(r"^\circ") and len(text) > 6:
+    if text.endswith(r"^\circ") and len(text) > 6 and not _TRIGONOMETRY.search(text):
         return Quantity(text[:-6].strip(), "degree", "angle", Fraction(1))
     if re.search(r"\\circ ?(?:C|F|\\text\{[CF]\})$", text):
         head = re.sub(r"\^?\\circ ?(?:C|F|\\text\{[CF]\})$", "", text)
         return Quantity(head.strip(), "temperature")
     for pattern in (_TAIL, _BARE_TAIL, _CJK_TAIL):
-        match = pattern.match(text)
-        if match and not re.search(r"\\text\{", match["value"]):
-            return _quantity(match["value"].strip(), match["unit"])
+        match = pattern.fullmatch(text)
+        if match:
+            quantity = _quantity(match["value"].strip(), match["unit"])
+            # Letters glued to a value are a product (`2abc`) unless they name a unit.
+            if pattern is not _BARE_TAIL or quantity.dimension or f" {match['unit']}" in text:
+                return quantity
     return Quantity(text, "")
+
+
+def compound(text: str) -> tuple[str, Fraction] | None:
+    """Several values with units of one dimension, added up: `3 h 20 min` is ("time", 12000)."""
+    total, dimensions, position = Fraction(0), set(), 0
+    while position < len(text):
+        part = _PART.match(text, position)
+        if part is None:
+            return None
+        quantity = _quantity(part["value"], part["unit"])
+        value = read_number(quantity.value)
+        if value is None or quantity.dimension is None:
+            return None
+        dimensions.add(quantity.dimension)
+        total += value.value * quantity.factor
+        position = part.end()
+    return (dimensions.pop(), total) if len(dimensions) == 1 else None
 
 
 def _quantity(value: str, unit: str) -> Quantity:
