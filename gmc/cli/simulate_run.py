@@ -86,7 +86,7 @@ def run_delay(common: CommonRequest, spec: str, schedule: Path | None, *, overwr
     record = {"delay_spec": spec, "lengths": lengths.note, "seed": common.seed, **result.summary(), "theory": theory}
     _save_plot(common, result.delays, f"--delay {spec}: {lengths.note}")
     path = schedule or _default_schedule(common.run)
-    _write_schedule(path, result.schedule, lengths.prompts, overwrite=overwrite)
+    _write_schedule(path, result.schedule, overwrite=overwrite)
     return {**record, "schedule": str(path)}
 
 
@@ -148,13 +148,13 @@ def _default_schedule(run: Path | None) -> Path:
     return Path("schedule.parquet")
 
 
-def _write_schedule(path: Path, rows: list[ScheduleRow], prompts: int, *, overwrite: bool) -> None:
+def _write_schedule(path: Path, rows: list[ScheduleRow], *, overwrite: bool) -> None:
     if path.exists() and not overwrite:
-        if read_schedule(path) == (rows, prompts):
+        if read_schedule(path)[0] == rows:
             say(f"schedule {path}, as it was")
             return
         raise UsageError(f"{path}: holds another schedule, left alone; use --overwrite, or --schedule with another name")
-    write_schedule(path, rows, prompts=prompts)
+    write_schedule(path, rows)
     say(f"schedule {path}: train on it with gmc train --delay schedule:{path}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
-from gmc.delays.schedule import ScheduleRow
+from gmc.delays.schedule import ScheduleRow, prompts_of
 from gmc.errors import UsageError
 
 
@@ -19,7 +19,7 @@ class ScheduleDelay(DelayModel):
     def __init__(
         self, rows: Sequence[ScheduleRow], path: Path, *, prompts: int, updates: int, on_disk: Mapping[int, int] | None = None
     ) -> None:
-        scheduled_prompts = sum(row.update == 0 for row in rows)
+        scheduled_prompts = prompts_of(rows)
         if scheduled_prompts != prompts:
             raise UsageError(
                 f"{path}: made for {scheduled_prompts} prompts an update, and this run has {prompts}; set --prompts"

@@ -32,12 +32,12 @@ _TYPES = {
 }
 
 
-def write_schedule(path: Path, rows: Sequence[ScheduleRow], *, prompts: int) -> None:
-    """Write `schedule.parquet` atomically; `prompts` (P, groups a batch) is kept in the file's metadata."""
+def write_schedule(path: Path, rows: Sequence[ScheduleRow]) -> None:
+    """Write `schedule.parquet` atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema([(name, kind) for name, kind in _TYPES.items()], metadata={"gmc.prompts": str(prompts)})
+    schema = pa.schema(list(_TYPES.items()))
     columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
     table = pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
     with atomic_path(path) as temporary:
@@ -67,11 +67,16 @@ def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
     return rows, _check(path, rows)
 
 
+def prompts_of(rows: Sequence[ScheduleRow]) -> int:
+    """P, the number of groups an update takes, of a schedule in order of use."""
+    return -(-len(rows) // (rows[-1].update + 1))
+
+
 def _check(path: Path, rows: Sequence[ScheduleRow]) -> int:
     """Check that the rows use every group once, at one place, by one version a batch; returns P."""
-    prompts = sum(row.update == 0 for row in rows)
-    if not prompts:
-        raise DataError(f"{path}: nothing is scheduled for update 0")
+    if not rows:
+        raise DataError(f"{path}: an empty schedule; gmc simulate-delay writes schedules")
+    prompts = prompts_of(rows)
     user: dict[GroupRef, int] = {}
     versions: dict[int, int] = {}
     for place, row in enumerate(rows):

@@ -1,0 +1,103 @@
+"""`--delay SPEC` and `--delay shards`: what is understood, and what is refused with examples."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gmc.delays.base import GroupRef
+from gmc.delays.calibration import CalibratedClockDelay
+from gmc.delays.clock import ClockDelay
+from gmc.delays.fixed import FixedDelay
+from gmc.delays.shards import ShardContents, ShardsDelay
+from gmc.delays.spec import EXAMPLES, delay_spec_kind, parse_delay
+from gmc.errors import UsageError
+
+
+def parse(spec, **changes):
+    return parse_delay(spec, **{"prompts": 4, "group_size": 2, "seed": 0, "updates": 400, **changes})
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "model"),
+    [
+        ("0", "fixed", FixedDelay),
+        ("256", "fixed", FixedDelay),
+        ("uniform:0:64", "uniform", ClockDelay),
+        ("geometric:32", "geometric", ClockDelay),
+        ("lognormal:32:0.6", "lognormal", ClockDelay),
+        ("length:28", "length", ClockDelay),
+        ("length:28:group=mean", "length", ClockDelay),
+        ("length:28:group=slowest", "length", ClockDelay),
+        ("length:group=mean:28", "length", ClockDelay),
+        ("length:mean=160", "length", CalibratedClockDelay),
+        ("length:mean=160:group=mean", "length", CalibratedClockDelay),
+    ],
+)
+def test_every_family_is_understood(spec, kind, model):
+    assert delay_spec_kind(spec) == kind
+    assert type(parse(spec)) is model
+
+
+def test_every_example_is_understood(tmp_path):
+    for spec in EXAMPLES.split(", "):
+        delay_spec_kind(spec)
+        if spec not in ("schedule:FILE", "shards"):
+            parse(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        *("", "-5", "-1", "2.5", "nan", "inf", "1e9", "9999999", "five", "fixed", "0x10"),
+        *("uniform", "uniform:3", "uniform:5:2", "uniform:-1:4", "uniform:1.5:4", "uniform:1:2:3", "uniform:a:b"),
+        *("geometric", "geometric:-1", "geometric:1:2", "geometric:inf"),
+        *("lognormal:3", "lognormal:0:1", "lognormal:3:-1", "lognormal:3:9", "lognormal:nan:1"),
+        *("length", "length:", "length:x", "length:-28", "length:28:29", "length:28:mean=3", "length:mean=", "length:mean=-4"),
+        *("length:group=mean", "length:28:group=max", "length:28:group", "length:28:goup=mean"),
+        *("schedule", "schedule:", "shards:3"),
+    ],
+)
+def test_a_bad_spec_is_refused_by_name_with_examples(spec):
+    with pytest.raises(UsageError) as error:
+        parse(spec)
+    message = str(error.value)
+    assert message.startswith(f"--delay {spec}: ")
+    assert "length:mean=160" in message
+    assert "\n" not in message
+
+
+def test_shards_are_used_in_order_at_their_true_age():
+    shards = [ShardContents(1, 0, 3), ShardContents(0, 0, 2), ShardContents(2, 1, 3)]
+    delays = ShardsDelay(shards, prompts=2, updates=4)
+    taken = []
+    for update in range(4):
+        assert delays.next_launch(update) is None
+        taken.append(delays.take(update))
+    refs = [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (2, 2)]
+    assert [ref for groups in taken for ref in groups] == [GroupRef(*ref) for ref in refs]
+    assert delays.waiting == 0
+
+
+def test_shards_that_do_not_serve_the_run_are_refused():
+    with pytest.raises(UsageError, match="3 updates of 2 groups need 6 groups, and the 2 shards hold 5; lower --updates to 2"):
+        ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 0, 3)], prompts=2, updates=3)
+    with pytest.raises(UsageError, match="update 1 would use batch 1, which the later policy version 2 generated"):
+        ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 2, 2)], prompts=2, updates=2)
+    ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 2, 2)], prompts=2, updates=1)
+    with pytest.raises(UsageError, match="the 0 shards hold 0"):
+        parse("shards")
+
+
+def test_shards_generate_nothing():
+    delays = ShardsDelay([ShardContents(0, 0, 2)], prompts=2, updates=1)
+    with pytest.raises(ValueError, match="generates nothing"):
+        delays.launched(1, 0, [[1], [1]])
+    with pytest.raises(ValueError, match="update 0 is next, not 1"):
+        delays.take(1)
+
+
+def test_delays_and_simulator_import_no_torch():
+    modules = "spec, simulate, cluster, recorded, plots, theory"
+    program = f"import sys; from gmc.delays import {modules}; import gmc.cli.simulate_run; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
