@@ -1,0 +1,252 @@
+"""Sampling with vLLM, which holds its own copy of the weights; every hand-over of weights is proved by a probe."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gmc.engines.base import Completion, Engine, Sampling
+from gmc.engines.probe import FLOORS, ProbeResult, compare_probe, probe_ids, reference_logprobs
+from gmc.engines.vllm_start import start_vllm, vllm_version
+from gmc.errors import DataError, GmcError, UsageError
+from gmc.models import LanguageModel
+
+LOWEST_TEMPERATURE = 0.01
+"""vLLM silently raises a smaller positive temperature to this."""
+
+
+class VllmEngine(Engine):
+    """vLLM in this process, or with one worker process a GPU when `tensor_parallel` is above 1.
+
+    model: gives architecture, tokenizer, end ids, the first weights, and the forward pass that each hand-over is checked
+    against. compute_dtype: dtype of the engine's weights and arithmetic, None for float32. log_file: takes everything vLLM
+    prints. memory_share: share of the GPU's memory that vLLM may take. max_model_len: longest prompt and response together;
+    None takes what the model and the memory allow. Raises `UsageError` when vLLM is not installed, `GmcError` when it does
+    not start.
+    """
+
+    name = "vllm"
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        compute_dtype: torch.dtype | None = None,
+        log_file: Path,
+        tensor_parallel: int = 1,
+        memory_share: float = 0.5,
+        max_model_len: int | None = None,
+    ) -> None:
+        self.version = vllm_version()
+        self._model = model
+        self._log_file = log_file
+        self._floor = FLOORS[compute_dtype or torch.float32]
+        self._in_process = tensor_parallel == 1
+        self._probes = probe_ids(model.vocabulary_size, model.context_tokens)
+        self._reference: Tensor | None = None
+        self._usual_rms: float | None = None
+        self._calls = 0
+        self._llm: Any = start_vllm(
+            model,
+            dtype=compute_dtype or torch.float32,
+            log_file=log_file,
+            tensor_parallel=tensor_parallel,
+            memory_share=memory_share,
+            max_model_len=max_model_len,
+        )
+        self.load_weights(model.weights())
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt and response together, in tokens."""
+        return int(self._llm.llm_engine.model_config.max_model_len)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        group_size: int,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        progress: Callable[[int], None] | None = None,
+    ) -> list[list[Completion]]:
+        """Sample `group_size` responses to each prompt; `seeds` has one number a prompt.
+
+        The same call gives the same bytes. Raises `UsageError` for an empty prompt, one that leaves less than
+        `sampling.max_tokens` of the context, and a temperature that vLLM would change.
+        """
+        self._check(prompts, group_size, sampling, seeds)
+        engine = self._llm.llm_engine
+        self._calls += 1
+        for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+            params = self._parameters(sampling, group_size, seed)
+            engine.add_request(f"{self._calls}-{index}", {"prompt_token_ids": list(prompt)}, params)
+        completions: list[list[Completion]] = [[] for _ in prompts]
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.finished:
+                    index = int(output.request_id.split("-")[1])
+                    completions[index] = [self._completion(sample, sampling) for sample in output.outputs]
+                    if progress is not None:
+                        progress(group_size)
+        return completions
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Take these weights in place and prove it: the engine's probe must agree with the trainer's forward on them.
+
+        Raises `DataError` when names do not fit the model, `GmcError` naming layers where it can when the proof fails.
+        """
+        expected = self._model.weights().keys()
+        for name in sorted(expected ^ weights.keys()):
+            raise DataError(f"weights and model {self._model.source} differ: tensor {name} is in one of them only.")
+        reference = reference_logprobs(self._model, weights, self._probes)
+        with self._handed_over(weights) as handle:
+            self._llm.collective_rpc("gmc_take_weights", args=(handle,))
+            self._drop_caches()
+            result = compare_probe(
+                self._probe(), reference, floor=self._floor, before_N=self._reference, usual_rms=self._usual_rms
+            )
+            if result.fault is not None:
+                raise GmcError(self._mismatch(result.fault, handle))
+        self._reference, self._usual_rms = reference, result.rms
+        self.last_probe: ProbeResult = result
+
+    def close(self) -> None:
+        """End vLLM and free its memory."""
+        if self._llm is None:
+            return
+        from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
+
+        self._llm.llm_engine.engine_core.shutdown()
+        self._llm = None
+        cleanup_dist_env_and_memory()
+
+    def _check(self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seeds: Sequence[int]) -> None:
+        if len(seeds) != len(prompts):
+            raise UsageError(f"{len(seeds)} seeds for {len(prompts)} prompts: one a prompt is needed.")
+        if group_size < 1 or sampling.max_tokens < 1 or sampling.temperature < 0:
+            raise UsageError(
+                f"group size {group_size}, max tokens {sampling.max_tokens}, temperature {sampling.temperature}: "
+                "sizes start at 1, temperature at 0."
+            )
+        if 0 < sampling.temperature < LOWEST_TEMPERATURE:
+            raise UsageError(
+                f"temperature {sampling.temperature}: vLLM raises it to {LOWEST_TEMPERATURE} without a word. Use 0, "
+                f"{LOWEST_TEMPERATURE} or more, or --engine transformers."
+            )
+        for index, prompt in enumerate(prompts):
+            if not prompt:
+                raise UsageError(f"prompt {index} is empty: sampling needs at least one token to start from.")
+            if len(prompt) + sampling.max_tokens > self.max_model_len:
+                raise UsageError(
+                    f"prompt {index} has {len(prompt)} tokens; with max_tokens = {sampling.max_tokens} that exceeds the "
+                    f"context of {self.max_model_len} tokens of {self._model.source} in vLLM. "
+                    "Lower max_tokens or leave this problem out."
+                )
+
+    def _parameters(self, sampling: Sampling, group_size: int, seed: int) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            n=group_size,
+            seed=spread_seed(seed),
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            repetition_penalty=sampling.repetition_penalty,
+            presence_penalty=0.0,
+            frequency_penalty=0.0,
+            max_tokens=sampling.max_tokens,
+            min_tokens=0,
+            stop=list(sampling.stop),
+            stop_token_ids=sorted(self._model.end_token_ids),
+            ignore_eos=True,  # the end ids above are all there are
+            include_stop_str_in_output=True,
+            detokenize=bool(sampling.stop),
+            skip_special_tokens=False,
+            logprobs=0 if sampling.temperature > 0 else None,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completion(self, sample: Any, sampling: Sampling) -> Completion:
+        token_ids = list(sample.token_ids)
+        if sample.finish_reason not in ("stop", "length"):
+            raise GmcError(f"vLLM ended a response with '{sample.finish_reason}'. Its own messages are in {self._log_file}.")
+        if sampling.temperature == 0:
+            return Completion(token_ids, [0.0] * len(token_ids), sample.finish_reason)
+        logprobs = [min(step[token].logprob, 0.0) for step, token in zip(sample.logprobs, token_ids, strict=True)]
+        return Completion(token_ids, logprobs, sample.finish_reason)
+
+    def _probe(self) -> Tensor:
+        """The engine's log-probs of each probe token but the first: [N], float32."""
+        from vllm import SamplingParams
+
+        engine = self._llm.llm_engine
+        params = SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=0, detokenize=False)
+        for index, ids in enumerate(self._probes):
+            engine.add_request(f"probe-{index}", {"prompt_token_ids": ids}, params)
+        scored: dict[int, list[float]] = {}
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                if output.finished:
+                    index = int(output.request_id.split("-")[1])
+                    steps = zip(output.prompt_logprobs[1:], self._probes[index][1:], strict=True)
+                    scored[index] = [step[token].logprob for step, token in steps]
+        return torch.tensor([value for index in sorted(scored) for value in scored[index]])
+
+    def _drop_caches(self) -> None:
+        if not self._llm.reset_prefix_cache():
+            raise GmcError("vLLM would not drop the key-value cache of the old weights: requests are still running.")
+
+    @contextlib.contextmanager
+    def _handed_over(self, weights: Mapping[str, Tensor]) -> Iterator[Mapping[str, Tensor] | str]:
+        """Weights in the form that workers take: the tensors themselves, or a file in memory for other processes."""
+        if self._in_process:
+            yield {name: tensor.detach() for name, tensor in weights.items()}
+            return
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+        with tempfile.TemporaryDirectory(prefix="gmc-weights-", dir=_memory_folder(needed)) as folder:
+            path = os.path.join(folder, "weights.safetensors")
+            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
+            yield path
+
+    def _mismatch(self, fault: str, handle: Mapping[str, Tensor] | str) -> str:
+        layers = "which layers cannot be told with tensor parallelism"
+        if self._in_process:
+            assert not isinstance(handle, str)
+            tied = getattr(self._model.network, "_tied_weights_keys", None) or {}
+            whole = {**handle, **{target: handle[source] for target, source in tied.items() if source in handle}}
+            wrong = self._llm.collective_rpc("gmc_wrong_layers", args=(whole,))[0]
+            named = ", ".join(f"{name} ({error:.1%})" for name, error in wrong[:8])
+            more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
+            layers = f"layers with other weights: {named}{more}" if wrong else "every linear layer has the right weights"
+        return (
+            f"vLLM {self.version} does not hold the weights of {self._model.source} that it was given: {fault}; {layers}. "
+            "Use --engine transformers, or a vLLM version whose weight updates work for this model."
+        )
+
+
+def spread_seed(seed: int) -> int:
+    """A seed far from its neighbors': vLLM gives sample i of a group the seed plus i, so groups must not overlap.
+
+    56 bits, which vLLM takes.
+    """
+    return int.from_bytes(hashlib.blake2b(str(seed).encode(), digest_size=7).digest(), "big")
+
+
+def _memory_folder(needed: int) -> str | None:
+    """A folder in memory with room for `needed` bytes, or None for the usual temporary folder."""
+    shared = Path("/dev/shm")
+    if not shared.is_dir():
+        return None
+    statistics = os.statvfs(shared)
+    return str(shared) if statistics.f_bavail * statistics.f_frsize > 1.1 * needed else None
