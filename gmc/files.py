@@ -164,7 +164,7 @@ def withdraw_directory(path: Path) -> None:
     shutil.rmtree(doomed)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a whole file atomically and durably."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)

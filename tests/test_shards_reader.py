@@ -138,6 +138,15 @@ def test_wider_types_are_read_and_other_kinds_refused(tmp_path: Path) -> None:
             read_shard(tmp_path / "other.parquet")
 
 
+def test_wider_values_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    source = pq.read_table(write_sample(tmp_path))
+    for name, values in {"response_token_ids": pa.array([[2**40]] * 6), "group": pa.array([2**40] * 6)}.items():
+        other = source.set_column(source.schema.get_field_index(name), name, values)
+        pq.write_table(other, tmp_path / "other.parquet")
+        with pytest.raises(DataError, match=f"column {name} has values that .* cannot hold"):
+            read_shard(tmp_path / "other.parquet")
+
+
 @pytest.mark.parametrize("name", ["engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at"])
 def test_a_whole_column_may_be_left_out(tmp_path: Path, name: str) -> None:
     kinds = tuple(kind for kind in ("engine", "trainer") if f"{kind}_logprobs" != name)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from shard_samples import METADATA, changed, floats, make_rollouts
@@ -110,7 +111,7 @@ def test_reader_refuses_the_same(tmp_path: Path, edit: Callable[[Rows], Rows], w
 
 
 def write_unchecked(path: Path, rows: Rows, metadata: ShardMetadata) -> None:
-    table = rollout_table(rows, str(path))
+    table = pa.Table.from_batches([rollout_table(rows, str(path))])
     pq.write_table(table.replace_schema_metadata(encode_metadata(metadata)), path)
 
 

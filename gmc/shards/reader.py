@@ -1,7 +1,9 @@
 """Reading shards strictly: the writer's checks again, and never a skipped row."""
 
 import contextlib
+import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,9 @@ from gmc.shards.rollout import Rollout, ShardMetadata
 from gmc.shards.schema import SCHEMA, WHOLE_COLUMNS, decode_metadata
 
 CURE = "Restore the file from a copy, or delete it and generate the batch again (`gmc train --resume` does)."
+
+TYPES = {field.name: field.type for field in SCHEMA}
+ROLLOUT_FIELDS = [field.name for field in dataclasses.fields(Rollout)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
             yield file
     except DataError:
         raise
@@ -90,31 +95,36 @@ def _require(path: Path, what: str, found: str, wanted: str | None) -> None:
         )
 
 
-def _conform(file: pq.ParquetFile, names: Sequence[str], path: Path) -> pa.Table:
+def _conform(file: pq.ParquetFile, names: Sequence[str], path: Path) -> pa.RecordBatch:
     """The named columns of a file in the contract's types; what is wider without loss of meaning is narrowed."""
-    present = file.schema_arrow
-    needed = [name for name in names if present.get_all_field_indices(name)]
+    present = file.schema_arrow.names
+    counts = Counter(present)
     for name in names:
-        if len(present.get_all_field_indices(name)) > 1:
+        if counts[name] > 1:
             raise DataError(f"{path}: column {name} occurs twice. {CURE}")
-        if name not in needed and name not in WHOLE_COLUMNS:
-            raise DataError(f"{path}: column {name} is missing (found: {', '.join(present.names)}). {CURE}")
-    table = file.read(columns=needed, use_threads=False)
+        if not counts[name] and name not in WHOLE_COLUMNS:
+            raise DataError(f"{path}: column {name} is missing (found: {', '.join(present)}). {CURE}")
+    needed = [name for name in names if counts[name]]
+    table = file.read(columns=None if needed == present else needed, use_threads=False)
     columns = []
     for name in names:
-        wanted = SCHEMA.field(name).type
-        if name not in needed:
-            columns.append(pa.nulls(table.num_rows, wanted))
-            continue
-        column = table.column(name)
+        wanted = TYPES[name]
+        column = table.column(name) if counts[name] else pa.chunked_array([pa.nulls(table.num_rows, wanted)])
         if column.type != wanted:
-            if not _same_kind(column.type, wanted):
-                raise DataError(f"{path}: column {name} has type {column.type}, the contract says {wanted}. {CURE}")
-            column = column.cast(wanted)
-        columns.append(column)
-    conformed = pa.table(columns, names=list(names))
+            column = _narrow(column, wanted, name, path)
+        columns.append(column.combine_chunks())
+    conformed = pa.RecordBatch.from_arrays(columns, names=list(names))
     conformed.validate(full=True)
     return conformed
+
+
+def _narrow(column: pa.ChunkedArray, wanted: pa.DataType, name: str, path: Path) -> pa.ChunkedArray:
+    if not _same_kind(column.type, wanted):
+        raise DataError(f"{path}: column {name} has type {column.type}, the contract says {wanted}. {CURE}")
+    try:
+        return column.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: column {name} has values that {wanted} cannot hold ({error}). {CURE}") from error
 
 
 def _same_kind(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -134,7 +144,7 @@ def _same_kind(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(types.is_floating(found))
 
 
-def _sorted(table: pa.Table) -> tuple[pa.Table, list[int] | None]:
+def _sorted(table: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int] | None]:
     """The rows ordered by group then sample, and the place of each in the file (None: as they were)."""
     group, sample = table.column("group"), table.column("sample")
     if group.null_count or sample.null_count:
@@ -145,19 +155,18 @@ def _sorted(table: pa.Table) -> tuple[pa.Table, list[int] | None]:
     return table.take(pa.array(order)), order.tolist()
 
 
-def _rollouts(table: pa.Table) -> list[Rollout]:
-    columns = [_python_values(table, field) for field in SCHEMA]
-    names = SCHEMA.names
-    return [Rollout(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+def _rollouts(table: pa.RecordBatch) -> list[Rollout]:
+    columns = [_python_values(table, SCHEMA.field(name)) for name in ROLLOUT_FIELDS]
+    return [Rollout(*row) for row in zip(*columns, strict=True)]
 
 
-def _python_values(table: pa.Table, field: pa.Field) -> list[Any]:
+def _python_values(table: pa.RecordBatch, field: pa.Field) -> list[Any]:
     """A checked column as plain Python values; through NumPy, which is several times faster than `to_pylist`."""
     column = table.column(field.name)
     if field.name in WHOLE_COLUMNS and column.null_count:
         return [None] * table.num_rows
     if not pa.types.is_list(field.type):
-        values: list[Any] = column.to_numpy().tolist()
+        values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values
     lists = list_column(table, field.name)
     assert lists is not None

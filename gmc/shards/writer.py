@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gmc.errors import DataError
-from gmc.files import atomic_path
+from gmc.files import write_bytes
 from gmc.shards.check import Check
 from gmc.shards.rollout import Rollout, ShardMetadata
 from gmc.shards.schema import SCHEMA, encode_metadata
@@ -28,25 +28,26 @@ def write_shard(path: Path, rollouts: Sequence[Rollout], metadata: ShardMetadata
     Check(table, metadata, path, CURE).run()
     if path.exists():
         raise DataError(f"{path}: exists already, and a shard is never rewritten. Remove it or use another run.")
-    with atomic_path(path) as temporary:
-        pq.write_table(
-            table.replace_schema_metadata(encode_metadata(metadata)),
-            temporary,
-            row_group_size=_rows_per_group(table),
-            compression="zstd",
-            use_dictionary=False,
-            write_statistics=False,
-            write_page_checksum=True,
-        )
+    buffer = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_batches([table]).replace_schema_metadata(encode_metadata(metadata)),
+        buffer,
+        row_group_size=_rows_per_group(table),
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
+    )
+    write_bytes(path, memoryview(buffer.getvalue()))
 
 
-def _rows_per_group(table: pa.Table) -> int:
+def _rows_per_group(table: pa.RecordBatch) -> int:
     row_bytes = table.nbytes / max(table.num_rows, 1)
     return max(1, int(ROW_GROUP_BYTES / max(row_bytes, 1)))
 
 
-def rollout_table(rollouts: Sequence[Rollout], origin: str) -> pa.Table:
-    """The rollouts as one Arrow table of `SCHEMA`. Raises `DataError` naming row and column of a value of a wrong type."""
+def rollout_table(rollouts: Sequence[Rollout], origin: str) -> pa.RecordBatch:
+    """The rollouts as one Arrow batch of `SCHEMA`. Raises `DataError` naming row and column of a value of a wrong type."""
     columns = []
     for field in SCHEMA:
         values = [getattr(rollout, field.name) for rollout in rollouts]
@@ -54,7 +55,7 @@ def rollout_table(rollouts: Sequence[Rollout], origin: str) -> pa.Table:
             columns.append(pa.array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             _name_the_row(values, field, rollouts, origin)
-    return pa.Table.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _name_the_row(values: list[Any], field: pa.Field, rollouts: Sequence[Rollout], origin: str) -> NoReturn:
