@@ -18,7 +18,7 @@ from gmc.shards.check import Check, list_column
 from gmc.shards.rollout import Rollout, ShardMetadata
 from gmc.shards.schema import SCHEMA, WHOLE_COLUMNS, decode_metadata
 
-CURE = "Restore the file from a copy, or delete it and generate the batch again (`gmc train --resume` does)."
+CURE = "Restore the file from a copy; before training, delete it and `gmc rollout` makes it again."
 
 TYPES = {field.name: field.type for field in SCHEMA}
 ROLLOUT_FIELDS = [field.name for field in dataclasses.fields(Rollout)]
