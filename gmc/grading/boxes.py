@@ -13,7 +13,7 @@ _BARE = re.compile(
 )
 # What may stand between two boxes that together are one answer of several values.
 _JOINT = re.compile(r"(?:[\s$,;&]|\\text|\\quad|\\ |\\[()]|\{|\}|\b(?:and|or)\b|(?<![a-z])\*+)*")
-_PERCENT_AFTER = re.compile(r"[\s$]*(?:\\\))?\s*(?:\\?%|(?:\\text\s*\{\s*)?per\s?cent\b)", re.IGNORECASE)
+_PERCENT_AFTER = re.compile(r"[\s$]{0,8}(?:\\\))?\s{0,8}(?:\\?%|(?:\\text\s*\{\s*)?per\s?cent\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

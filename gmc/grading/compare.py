@@ -1,11 +1,14 @@
 """Compare two shapes, gold first. Three-valued: None means that a leaf could not be decided by the comparer in use."""
 
-from collections.abc import Callable, Sequence as Items
+import re
+from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Items
 
 from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
-from gmc.grading.structure import read
+from gmc.grading.structure import is_name
 
 Leaves = Callable[[str, str], bool | None]
+_FUNCTION = re.compile(r"([a-zA-Z]'*)\(([a-zA-Z])\)")
 _ROUND = {"(", ")"}
 
 
@@ -121,8 +124,13 @@ class Comparer:
         if isinstance(gold, Named) and isinstance(answer, Named):
             if gold.name == answer.name:
                 return self.equal(gold.value, answer.value)
-            if _is_function(gold.name) and answer.name == "y" or gold.name == "y" and _is_function(answer.name):
+            # `y = 2x` and `f(x) = 2x` name the same function.
+            others = {name for name in (gold.name, answer.name) if not _is_function(name)}
+            if others == {"y"}:
                 return self.equal(gold.value, answer.value)
+            renamed = _rename_argument(gold.name, answer)
+            if renamed is not None:
+                return self.equal(gold.value, renamed)
             return self._equations(gold, answer)
         if isinstance(gold, Relation) or isinstance(answer, Relation):
             return self._equations(gold, answer)
@@ -167,19 +175,18 @@ class Comparer:
         return self._chain(relation, other.text, relation is gold)
 
     def _chain(self, relation: Relation, value: str, is_gold: bool) -> bool | None:
-        """A chain of equalities against a value: its last side is the value, and it must hold from side to side."""
+        """A chain of equalities against a value: its last side is the value, and every side but names must be equal to it."""
         *earlier, last = relation.sides
         final = self.leaves(last, value) if is_gold else self.leaves(value, last)
         if final is not True:
             return final
-        named = isinstance(read(f"{earlier[0]}={last}"), Named)
-        return all_of(self.leaves(last, side) for side in (earlier[1:] if named else earlier))
+        return all_of(self.leaves(last, side) for side in earlier if not is_name(side))
 
 
-def all_of(verdicts: Items[bool | None] | object) -> bool | None:
+def all_of(verdicts: Iterable[bool | None]) -> bool | None:
     """False when any is False, else None when any is undecided, else True."""
     undecided = False
-    for verdict in verdicts:  # type: ignore[attr-defined]
+    for verdict in verdicts:
         if verdict is False:
             return False
         undecided = undecided or verdict is None
@@ -188,6 +195,16 @@ def all_of(verdicts: Items[bool | None] | object) -> bool | None:
 
 def _is_function(name: str) -> bool:
     return name.endswith(")") and "(" in name
+
+
+def _rename_argument(name: str, answer: Named) -> Leaf | None:
+    """The value of `f(t)=...` written in the gold's letter; None when the two do not define one function of one letter."""
+    left, right = _FUNCTION.fullmatch(name), _FUNCTION.fullmatch(answer.name)
+    if left is None or right is None or left[1] != right[1] or not isinstance(answer.value, Leaf):
+        return None
+    if left[2] in re.sub(r"\\[a-zA-Z]+", "", answer.value.text):
+        return None
+    return Leaf(re.sub(rf"(\\[a-zA-Z]+ ?)|{right[2]}", lambda match: match[1] or left[2], answer.value.text))
 
 
 def _is_integer(text: str) -> bool:

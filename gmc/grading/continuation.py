@@ -2,18 +2,16 @@
 
 import re
 
-_THINK_OPEN = re.compile(
-    r"<\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|begin_of_thought\|>", re.IGNORECASE
-)
-_THINK_CLOSE = re.compile(
-    r"<\s*/\s*(?:think|thinking|thought|reasoning|reflection|scratchpad)\s*>|<\|end_of_thought\|>", re.IGNORECASE
-)
+_TAGS = "think|thinking|thought|reasoning|reflection|scratchpad"
+_THINK_OPEN = re.compile(rf"<\s{{0,4}}(?:{_TAGS})\s{{0,4}}>|<\|begin_of_thought\|>", re.IGNORECASE)
+_THINK_CLOSE = re.compile(rf"<\s{{0,4}}/\s{{0,4}}(?:{_TAGS})\s{{0,4}}>|<\|end_of_thought\|>", re.IGNORECASE)
+# Every repetition is bounded, so that time stays linear in the text.
+_S = r"[ \t]{0,8}"
 _CUT = re.compile(
-    r"I\s+hope\s+it\s+is\s+correct"
+    r"I\s{1,8}hope\s{1,8}it\s{1,8}is\s{1,8}correct"
     r"|<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|start_header_id|user)\|>|</s>|<end_of_turn>"
-    r"|(?P<heading>(?:^|\n)[ \t]*(?:\#{1,6}[ \t]*|\*\*[ \t]*)?"
-    r"(?:(?:Next|New|Another|Second)[ \t]+)?(?:Problem|Question|Exercise|Q|Human|User|Instruction)"
-    r"(?:[ \t]+\d+)?[ \t]*(?:\*\*)?[ \t]*(?::|\n))",
+    rf"|(?P<heading>(?:^|\n){_S}(?:\#{{1,6}}{_S}|\*\*{_S})?(?:(?:Next|New|Another|Second){_S})?"
+    rf"(?:Problem|Question|Exercise|Q|Human|User|Instruction)(?:{_S}\d{{1,6}})?{_S}(?:\*\*)?{_S}(?::|\n))",
     re.IGNORECASE,
 )
 _LEAD_IN = 80

@@ -10,11 +10,12 @@ from typing import Literal
 
 from gmc.grading.boxes import last_boxed
 from gmc.grading.continuation import cut_continuation, drop_thinking
-from gmc.grading.phrases import closing_sentence, last_number, stated_answer, whole_answer
+from gmc.grading.sentences import closing_sentence, last_number, whole_answer
+from gmc.grading.statements import stated_answer
 
 Source = Literal["box", "answer tag", "stated answer", "closing sentence", "whole response", "last number", "none"]
 
-_ANSWER_TAG = re.compile(r"<\s*answer\s*>|<\s*/\s*answer\s*>", re.IGNORECASE)
+_ANSWER_TAG = re.compile(r"<\s{0,4}/?\s{0,4}answer\s{0,4}>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

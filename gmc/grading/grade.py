@@ -37,8 +37,8 @@ class Grader:
     def grade_many(self, pairs: Sequence[tuple[str, str]], *, truncated: Sequence[bool] | None = None) -> list[Verdict]:
         """Grade (gold, response) pairs; verdicts come back in the same order.
 
-        truncated: one flag a pair, True when the response was cut at its length limit; it then scores only with an answer that is
-        visibly complete. A pair whose gold cannot be graded is never correct: its verdict is "unparseable", counted as refused.
+        truncated: one flag a pair, True when the response was cut at its length limit; it then scores only with an answer that
+        is visibly complete. A pair whose gold cannot be graded is never correct: its verdict is "unparseable", counted apart.
         Raises `GmcError` when worker processes keep dying.
         """
         flags = [False] * len(pairs) if truncated is None else list(truncated)

@@ -5,19 +5,22 @@ subscripts are compared here, on the text, and letters the parser mistreats are 
 """
 
 import re
-import string
 
 _SYMBOL = re.compile(
     r"\\(?P<command>[a-zA-Z]+)|(?P<letter>[a-zA-Z])(?P<prime>'*)(?:_(?P<short>[a-zA-Z0-9])|_\{(?P<long>[^{}]*)\})?(?P<after>'*)"
 )
-_GREEK = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi psi omega Gamma Delta "
-    "Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar".split()
-)
+_GREEK = frozenset([
+    "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu", "xi", "rho",
+    "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi",
+    "Psi", "Omega", "ell", "hbar",
+])  # fmt: skip
 _CONSTANTS = frozenset("ei")
 _DIFFERENTIAL = re.compile(r"\\int(?![a-zA-Z])|\\frac\{d(?:\^\w)? ?(?:[a-zA-Z]|\\[a-z]+)?\}\{d ?(?:[a-zA-Z]|\\[a-z]+)")
 _TEXT = re.compile(r"\\text\{")
 _SIDE_BY_SIDE = re.compile(r"(?<!_)\d \d")
+# Letters that a sum, product, limit or definite integral binds.
+_INDEX = re.compile(r"\\(?:sum|prod|lim)_\{?([a-zA-Z])(?==|\\to)")
+_DEFINITE = re.compile(r"\\int_.*?d ?([a-zA-Z])(?![a-zA-Z])")
 _UNREADABLE = re.compile(r"__|[@#?`~\"]|\\(?:ldots|text|url|href|input|write|def)(?![a-zA-Z])")
 MAX_EXPRESSION = 600
 MAX_NESTING = 60
@@ -35,7 +38,7 @@ def unreadable(text: str) -> bool:
 
 
 def symbols(text: str) -> frozenset[str]:
-    r"""Free letters of an expression with their primes and subscripts, Greek letters included; constants and functions left out."""
+    """Free letters of an expression with their primes and subscripts, Greek ones too; constants and functions left out."""
     found: set[str] = set()
     for match in _SYMBOL.finditer(text):
         if match["command"]:
@@ -48,9 +51,10 @@ def symbols(text: str) -> frozenset[str]:
             name += f"_{subscript}"
         if name not in _CONSTANTS:
             found.add(name)
+    bound = set(_INDEX.findall(text))
     if _DIFFERENTIAL.search(text):
-        found.discard("d")
-    return frozenset(found)
+        bound |= {"d", *_DEFINITE.findall(text)}
+    return frozenset(found - bound)
 
 
 def same_symbols(gold: str, answer: str) -> bool:
@@ -68,9 +72,7 @@ def rename(gold: str, answer: str) -> tuple[str, str]:
         gold, answer = gold[:-1] + "c", answer[:-1] + "c"
     differential = _DIFFERENTIAL.search(gold + answer)
     used = {match["letter"] for match in _SYMBOL.finditer(gold + " " + answer) if match["letter"]}
-    spare = [
-        letter for letter in "xyztuvwabcmnpqrskl" + string.ascii_lowercase if letter not in used and letter not in "deifghjo"
-    ]
+    spare = [letter for letter in "xyztuvwabcmnpqrskl" if letter not in used]
     names: dict[str, str] = {}
     for text in (gold, answer):
         for match in _SYMBOL.finditer(text):

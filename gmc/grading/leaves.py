@@ -16,13 +16,10 @@ _LETTER = re.compile(r"\(?(?:\\text\{)?\(?([A-Za-z])\)?\}?\)?\.?")
 _RATIO = re.compile(r"([^:]+)(?::|\\text\{to\})([^:]+)(?:(?::|\\text\{to\})([^:]+))?")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text\{)?([ap])\.?m\.?\}?", re.IGNORECASE)
 _SEXAGESIMAL = re.compile(r"(-?\d+(?:\.\d+)?)\^\\circ ?(?:(\d+(?:\.\d+)?)')?(?:(\d+(?:\.\d+)?)(?:''|\"))?")
-_NUMBER_NAMES = {
-    name: value
-    for value, name in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-        "eighteen nineteen twenty".split()
-    )
-}
+_NUMBER_NAMES = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+]  # fmt: skip
 
 
 def leaves_equal(gold: str, answer: str) -> bool | None:
@@ -46,11 +43,11 @@ def _numbers(gold: str, answer: str) -> bool | None:
 def number_or_name(text: str) -> Number | None:
     """A number in digits, or one of the first number words."""
     word = text_key(text)
-    return Number(Fraction(_NUMBER_NAMES[word])) if word in _NUMBER_NAMES else read_number(text)
+    return Number(Fraction(_NUMBER_NAMES.index(word))) if word in _NUMBER_NAMES else read_number(text)
 
 
 def _choice(gold: str, answer: str) -> bool | None:
-    """Multiple choice: a gold letter against a letter with or without its option's text; a gold value against label and value."""
+    """Multiple choice: a letter against a letter with or without its option's text; a value against label and value."""
     wanted = _LETTER.fullmatch(gold)
     labeled = _LABELED.fullmatch(answer)
     if wanted and (wanted[1].isupper() or "(" in gold):
@@ -109,22 +106,20 @@ def _ratio(gold: str, answer: str) -> bool | None:
     left, right = _RATIO.fullmatch(gold), _RATIO.fullmatch(answer)
     if left is None and right is None:
         return None
-    if left is None or right is None:
-        pair, single = (left, answer) if left else (right, gold)
-        assert pair is not None
-        value = read_number(single)
-        parts = [read_number(part) for part in pair.groups() if part]
-        if value is None or any(part is None for part in parts) or len(parts) != 2 or "/" not in single.replace(r"\frac", "/"):
-            return False
-        top, bottom = parts
-        assert top is not None and bottom is not None
-        return bottom.value != 0 and top.value / bottom.value == value.value
-    numbers = [[read_number(part) for part in match.groups() if part] for match in (left, right)]
-    if len(numbers[0]) != len(numbers[1]) or any(number is None for side in numbers for number in side):
+    golds, answers = _terms(left, gold), _terms(right, answer)
+    if golds is None or answers is None or len(golds) != len(answers):
         return False
-    golds, answers = ([number.value for number in side if number is not None] for side in numbers)
     scales = {a / g for g, a in zip(golds, answers, strict=True) if g != 0}
     return len(scales) == 1 and min(scales) > 0 and all((g == 0) == (a == 0) for g, a in zip(golds, answers, strict=True))
+
+
+def _terms(ratio: re.Match[str] | None, text: str) -> list[Fraction] | None:
+    """A ratio's terms; a fraction a/b stands for a:b, a plain number for no ratio."""
+    if ratio is None:
+        fraction = read_number(text) if "/" in text or text.startswith(r"\frac") else None
+        return None if fraction is None else [Fraction(fraction.value.numerator), Fraction(fraction.value.denominator)]
+    numbers = [read_number(term) for term in ratio.groups() if term]
+    return [number.value for number in numbers if number is not None] if None not in numbers else None
 
 
 def _quantities(gold: str, answer: str) -> bool | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from gmc.grading.rational import NotRational, TooLarge, evaluate
+from gmc.grading.rational import NotRationalError, TooLargeError, evaluate
 
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?|[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _DECIMAL = re.compile(r"[-+]?(?:\d+\.\d+|\.\d+)")
@@ -28,8 +28,11 @@ _MEASURED_DIGITS = 3
 
 @dataclass(frozen=True)
 class Number:
-    """An exact value. decimals: digits after the point of a plain decimal; digits: significant digits of a mantissa in scientific
-    notation; both None otherwise. huge: the value exceeds every limit and equals nothing but its own spelling."""
+    """An exact value.
+
+    decimals: digits after the point of a plain decimal; digits: significant digits of a mantissa in scientific notation; both
+    None otherwise. huge: the value exceeds every limit and equals nothing but its own spelling.
+    """
 
     value: Fraction
     percent: bool = False
@@ -61,9 +64,9 @@ def read_number(text: str) -> Number | None:
     decimals = len(body.partition(".")[2]) if _DECIMAL.fullmatch(body) else None
     try:
         value = evaluate(body)
-    except TooLarge:
+    except TooLargeError:
         return Number(Fraction(0), percent, None, None, True)
-    except NotRational:
+    except NotRationalError:
         return None
     return Number(value, percent, decimals, digits)
 
@@ -92,7 +95,7 @@ def _same(gold: Number, answer: Number) -> bool:
         return _measured_equal(gold, answer)
     terminating = _terminates(gold.value)
     if answer.decimals is not None and answer.decimals >= _ROUNDED_DECIMALS and not terminating:
-        return abs(gold.value - answer.value) * 2 * 10**answer.decimals <= 1
+        return bool(abs(gold.value - answer.value) * 2 * 10**answer.decimals <= 1)
     return False
 
 

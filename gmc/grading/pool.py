@@ -1,8 +1,8 @@
 """A pool of killable worker processes for the symbolic tier.
 
-Workers are fresh interpreters (never forks of a process that holds threads or a GPU) in a session of their own, so Ctrl-C reaches
-only the parent. A task may use a fixed number of CPU seconds, so a busy machine does not change a reward; a wall-clock limit stands
-behind it for tasks that sleep or swap. The pool starts no process before the first task.
+Workers are fresh interpreters (never forks of a process that holds threads or a GPU) in a session of their own, so Ctrl-C
+reaches only the parent. A task may use a fixed number of CPU seconds, so a busy machine does not change a reward; a wall-clock
+limit stands behind it for tasks that sleep or swap. The pool starts no process before the first task.
 """
 
 import json
@@ -113,7 +113,7 @@ class Pool:
         return [worker.process.pid for worker in self._workers]
 
     def _start(self) -> None:
-        errors = tempfile.TemporaryFile()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
         source = str(Path(gmc.__file__).parent.parent)
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}

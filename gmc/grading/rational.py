@@ -9,53 +9,65 @@ import math
 import re
 from fractions import Fraction
 
-_TOKEN = re.compile(r"\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|[-+/^!(){}\[\]]| ")
+_TOKEN = re.compile(r"\d*\.\d*\\overline\{\d+\}|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|[-+/^!(){}\[\]]| ")
 _MAX_BITS = 60_000
 _MAX_DEPTH = 60
 _MAX_FACTORIAL = 5_000
 
 
-class NotRational(ValueError):
+class NotRationalError(ValueError):
     """The text is no arithmetic over the rationals (it has letters, inexact roots, or is malformed)."""
 
 
-class TooLarge(ValueError):
+class TooLargeError(ValueError):
     """The value is defined but larger than any answer that can be checked exactly."""
 
 
 def evaluate(text: str) -> Fraction:
-    """The exact value of normalized arithmetic. Raises `NotRational` or `TooLarge`."""
+    """The exact value of normalized arithmetic. Raises `NotRationalError` or `TooLargeError`."""
     tokens: list[str] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise NotRational(text[position])
+            raise NotRationalError(text[position])
         tokens.append(match.group())
         position = match.end()
     parser = _Parser(tokens)
     value = parser.sum()
     parser.space()
     if parser.peek() is not None:
-        raise NotRational("trailing text")
+        raise NotRationalError("trailing text")
     return value
 
 
 def _bounded(value: Fraction) -> Fraction:
     if value.numerator.bit_length() > _MAX_BITS or value.denominator.bit_length() > _MAX_BITS:
-        raise TooLarge
+        raise TooLargeError
     return value
 
 
 def number(token: str) -> Fraction:
     """A decimal numeral, with an exponent of bounded size."""
+    if r"\overline" in token:
+        return _repeating(token)
     mantissa, _, exponent = token.lower().partition("e")
     if len(token) > 10_000 or len(exponent) > 5:
-        raise TooLarge
+        raise TooLargeError
     power = int(exponent or 0)
     if abs(power) > 15_000:
-        raise TooLarge
+        raise TooLargeError
     return _bounded(Fraction(mantissa.rstrip(".") if mantissa.endswith(".") else mantissa) * Fraction(10) ** power)
+
+
+def _repeating(token: str) -> Fraction:
+    r"""A repeating decimal, `0.1\overline{6}`."""
+    fixed, _, cycle = token.rstrip("}").partition(r"\overline{")
+    whole, _, digits = fixed.partition(".")
+    if len(token) > 200:
+        raise TooLargeError
+    tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(digits))
+    return Fraction(f"{whole or 0}.{digits or 0}") + tail
 
 
 class _Parser:
@@ -72,7 +84,7 @@ class _Parser:
     def take(self) -> str:
         token = self.peek()
         if token is None:
-            raise NotRational("ends early")
+            raise NotRationalError("ends early")
         self.at += 1
         return token
 
@@ -83,12 +95,12 @@ class _Parser:
     def expect(self, token: str) -> None:
         self.space()
         if self.take() != token:
-            raise NotRational(f"expected {token}")
+            raise NotRationalError(f"expected {token}")
 
     def sum(self) -> Fraction:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise TooLarge
+            raise TooLargeError
         value = self.product()
         while True:
             self.space()
@@ -119,7 +131,7 @@ class _Parser:
                 self.take()
                 divisor = self.signed()
                 if divisor == 0:
-                    raise NotRational("division by zero")
+                    raise NotRationalError("division by zero")
                 value = _bounded(value / divisor)
             elif token is not None and (token in ("(", "{") or token in (r"\frac", r"\sqrt", r"\binom")):
                 value = _bounded(value * self.power())
@@ -146,16 +158,16 @@ class _Parser:
             if following[:1] == [r"\frac"]:
                 part = self.power()
                 if not 0 < part < 1:
-                    raise NotRational("malformed mixed number")
+                    raise NotRationalError("malformed mixed number")
                 return int(whole) + part
             if spaced and len(following) == 3 and following[0].isdigit() and following[1] == "/" and following[2].isdigit():
                 self.at += 3
                 top, bottom = int(following[0]), int(following[2])
                 if not 0 < top < bottom:
-                    raise NotRational("malformed mixed number")
+                    raise NotRationalError("malformed mixed number")
                 return int(whole) + Fraction(top, bottom)
             if spaced and following and following[0][:1].isdigit():
-                raise NotRational("two numbers side by side")
+                raise NotRationalError("two numbers side by side")
             self.at = start
         return self.power()
 
@@ -173,7 +185,7 @@ class _Parser:
             self.take()
         self.depth += 1
         if self.depth > _MAX_DEPTH:
-            raise TooLarge
+            raise TooLargeError
         exponent = sign * self.power()
         self.depth -= 1
         return _power(base, exponent)
@@ -192,7 +204,7 @@ class _Parser:
             if token == r"\binom":
                 return _binomial(top, bottom)
             if bottom == 0:
-                raise NotRational("division by zero")
+                raise NotRationalError("division by zero")
             return _bounded(top / bottom)
         if token == r"\sqrt":
             index = Fraction(2)
@@ -201,7 +213,7 @@ class _Parser:
                 index = self.sum()
                 self.expect("]")
             return exact_root(self.argument(), index)
-        raise NotRational(token)
+        raise NotRationalError(token)
 
     def argument(self) -> Fraction:
         self.expect("{")
@@ -212,17 +224,17 @@ class _Parser:
 
 def _factorial(value: Fraction) -> Fraction:
     if value.denominator != 1 or value < 0:
-        raise NotRational("factorial of a fraction")
+        raise NotRationalError("factorial of a fraction")
     if value > _MAX_FACTORIAL:
-        raise TooLarge
+        raise TooLargeError
     return Fraction(math.factorial(int(value)))
 
 
 def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
     if top.denominator != 1 or bottom.denominator != 1 or top < 0 or bottom < 0:
-        raise NotRational("binomial of a fraction")
+        raise NotRationalError("binomial of a fraction")
     if top > _MAX_FACTORIAL:
-        raise TooLarge
+        raise TooLargeError
     return Fraction(math.comb(int(top), int(bottom)))
 
 
@@ -230,23 +242,23 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
         return _power(exact_root(base, Fraction(exponent.denominator)), Fraction(exponent.numerator))
     if base == 0 and exponent < 0:
-        raise NotRational("division by zero")
+        raise NotRationalError("division by zero")
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
     if base not in (0, 1, -1) and abs(exponent) * bits > _MAX_BITS:
-        raise TooLarge
+        raise TooLargeError
     if base in (0, 1, -1):
         exponent = Fraction(int(exponent) % 2 + 2) if exponent != 0 else exponent
     return base ** int(exponent)
 
 
 def exact_root(value: Fraction, index: Fraction) -> Fraction:
-    """The real root when it is rational; raises `NotRational` when it is not."""
+    """The real root when it is rational; raises `NotRationalError` when it is not."""
     if index.denominator != 1 or not 1 <= index <= 64:
-        raise NotRational("root index")
+        raise NotRationalError("root index")
     n = int(index)
     negative = value < 0
     if negative and n % 2 == 0:
-        raise NotRational("even root of a negative number")
+        raise NotRationalError("even root of a negative number")
     parts = [_integer_root(part, n) for part in (abs(value.numerator), value.denominator)]
     return Fraction(-parts[0] if negative else parts[0], parts[1])
 
@@ -260,5 +272,5 @@ def _integer_root(value: int, n: int) -> int:
         else:
             high = middle - 1
     if low**n != value:
-        raise NotRational("irrational root")
+        raise NotRationalError("irrational root")
     return low

@@ -20,7 +20,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Several:
-    """Values without brackets, joined by commas, "and" or "or": order does not matter. braced: a set, so repeats do not count."""
+    """Values joined by commas, "and" or "or": order does not matter. braced: a set, so repeats do not count."""
 
     items: tuple["Shape", ...]
     braced: bool = False

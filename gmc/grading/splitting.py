@@ -2,8 +2,7 @@ r"""Cut a normalized answer at its outermost commas, relations and unions: never
 
 import re
 
-_MARK = re.compile(r"\\begin\{[a-zA-Z*]+\}|\\end\{[a-zA-Z*]+\}|\\[{}]|\\l(?:floor|ceil|angle)(?![a-zA-Z])|\\r(?:floor|ceil|angle)(?![a-zA-Z])"
-                   r"|\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|[()\[\]{}]|.", re.DOTALL)  # fmt: skip
+_MARK = re.compile(r"\\begin\{[a-zA-Z*]+\}|\\end\{[a-zA-Z*]+\}|\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|.", re.DOTALL)
 _OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil", r"\langle")
 _CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil", r"\rangle")
 

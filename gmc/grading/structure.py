@@ -1,6 +1,7 @@
 r"""Read a normalized answer into a `Shape`."""
 
 import re
+from itertools import pairwise
 
 from gmc.grading.normalize import is_words
 from gmc.grading.numbers import read_number, ungroup
@@ -14,7 +15,8 @@ _QUALIFIER = re.compile(
     r"|(?<=[\w})\]]) (?:for|where|with|if|when|whenever|such that) .*$"
 )
 _CONGRUENCE = re.compile(
-    r"(?:(?P<name>[^=]*?) ?\\equiv ?)?(?P<residue>[^=]+?) ?\(?\\(?:pmod|bmod|mod)(?: ?\{(?P<braced>[^{}]+)\}| ?(?P<bare>\w+))\)?"
+    r"(?:(?P<name>[^=]*?) ?\\equiv ?)?(?P<residue>[^=]+?) ?\(?\\(?:pmod|bmod|mod)"
+    r"(?: ?\{(?P<braced>[^{}]+)\}| ?(?P<bare>\w+))\)?"
 )
 _ENVIRONMENT = re.compile(r"\\begin\{(?:[pbvBV]?matrix|smallmatrix|array)\*?\}(?:\{[lcr|]+\})?(.*?)\\end\{\w+\*?\}", re.DOTALL)
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx")
@@ -24,6 +26,7 @@ _NAME = re.compile(
     r"(?:[a-zA-Z ]|\\[a-zA-Z]+)*(?:_(?:\w|\\[a-z]+|\{[^{}]*\}))*'*\}?\|?)(?:\([^()]*\))?'*(?:\+[a-zA-Z])*"
 )
 _NOT_NAMES = re.compile(r"\\(?:frac|sqrt|sin|cos|tan|log|ln|pi|infty|cdot|pm|binom|sum|int|prod|lim)(?![a-zA-Z])")
+_DERIVATIVE = re.compile(r"\\frac\{d(?:\^\d)? ?[a-zA-Z]\}\{d ?[a-zA-Z](?:\^\d)?\}")
 _PLUS_MINUS = re.compile(r" ?\\pm(?![a-zA-Z]) ?")
 _TURNED = {">": "<", r"\ge": r"\le"}
 _MAX_DEPTH = 12
@@ -97,7 +100,7 @@ def _with_sign(text: str, sign: str) -> str:
 
 def _relation(text: str, depth: int) -> Shape | None:
     membership = split_outside(text, (r"\in",))
-    if len(membership) == 2 and _is_name(membership[0][0]):
+    if len(membership) == 2 and is_name(membership[0][0]):
         return read(membership[1][0], depth + 1)
     pieces = split_outside(text, _RELATIONS)
     if len(pieces) == 1:
@@ -107,8 +110,10 @@ def _relation(text: str, depth: int) -> Shape | None:
         sides, operators = sides[1:], operators[1:]
     if not all(sides) or not operators:
         return read(sides[0], depth + 1) if len(sides) == 1 else Leaf(text)
-    if set(operators) <= {"=", r"\approx"} and _is_name(sides[0]) and len(sides) == 2:
-        return Named(_canonical_name(sides[0]), read(sides[1], depth + 1))
+    if set(operators) <= {"=", r"\approx"} and is_name(sides[0]) and len(sides) == 2:
+        return Named(canonical_name(sides[0]), read(sides[1], depth + 1))
+    if operators == [r"\ne"] and is_name(sides[0]):
+        return _all_but([sides[1]], canonical_name(sides[0])) or Relation(tuple(sides), (r"\ne",))
     if set(operators) <= set(_TURNED):
         sides, operators = sides[::-1], [_TURNED[operator] for operator in reversed(operators)]
     return _interval(sides, operators) or Relation(tuple(sides), tuple(operators))
@@ -124,26 +129,41 @@ def _interval(sides: list[str], operators: list[str]) -> Shape | None:
         low, name, high = sides
         low_bracket = "[" if operators[0] == r"\le" else "("
         high_bracket = "]" if operators[1] == r"\le" else ")"
-    elif _is_name(sides[0]) and not _is_name(sides[1]):
+    elif is_name(sides[0]) and not is_name(sides[1]):
         name, high = sides
         high_bracket = "]" if operators[0] == r"\le" else ")"
-    elif _is_name(sides[1]) and not _is_name(sides[0]):
+    elif is_name(sides[1]) and not is_name(sides[0]):
         low, name = sides
         low_bracket = "[" if operators[0] == r"\le" else "("
     else:
         return None
-    if not _is_name(name):
+    if not is_name(name):
         return None
-    return Union((Sequence(low_bracket, (Leaf(low), Leaf(high)), high_bracket),), _canonical_name(name))
+    return Union((Sequence(low_bracket, (Leaf(low), Leaf(high)), high_bracket),), canonical_name(name))
 
 
 def _union(text: str, depth: int) -> Shape | None:
     if text == r"\mathbb{R}":
         return Union((Sequence("(", (Leaf(r"-\infty"), Leaf(r"\infty")), ")"),))
+    minus = split_outside(text, (r"\setminus", r"\backslash"))
+    if len(minus) == 2 and minus[0][0] == r"\mathbb{R}":
+        removed = read(minus[1][0], depth + 1)
+        if isinstance(removed, Several) and all(isinstance(item, Leaf) for item in removed.items):
+            return _all_but([item.text for item in removed.items if isinstance(item, Leaf)], "")
     parts = split_outside(text, (r"\cup",))
     if len(parts) == 1:
         return None
     return Union(tuple(read(part, depth + 1) for part, _ in parts))
+
+
+def _all_but(points: list[str], variable: str) -> Shape | None:
+    """The real line without some points, as a union of intervals; None when the points cannot be put in order."""
+    numbers = {point: read_number(point) for point in points}
+    if len(points) > 1 and None in numbers.values():
+        return None
+    ordered = sorted(points, key=lambda point: number.value if (number := numbers[point]) else 0)
+    ends = [r"-\infty", *ordered, r"\infty"]
+    return Union(tuple(Sequence("(", (Leaf(low), Leaf(high)), ")") for low, high in pairwise(ends)), variable)
 
 
 def _bracketed(text: str, depth: int) -> Shape | None:
@@ -177,9 +197,12 @@ def _matrix(text: str, depth: int) -> Shape | None:
     return Matrix(tuple(tuple(read(cell.strip(), depth + 1) for cell in row.split("&")) for row in rows if row))
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
+    r"""Whether a text can only name a value: a letter, `f(x)`, `|AB|`, `\\angle A`, `\\frac{dy}{dx}`, `m+n`."""
+    if _DERIVATIVE.fullmatch(text):
+        return True
     return len(text) <= 40 and _NAME.fullmatch(text) is not None and not _NOT_NAMES.search(text)
 
 
-def _canonical_name(name: str) -> str:
+def canonical_name(name: str) -> str:
     return re.sub(r"[ |{}]|\\overline|\\text|\\angle|^m(?=\\)", "", name)

@@ -1,7 +1,7 @@
 r"""The symbolic tier, run inside a worker process: math-verify, gold first and wrapped in `\boxed{}`, with a numerical check.
 
-math-verify rounds to six decimals, so two tiny numbers look equal to it. Every pair of expressions it can parse is therefore also
-evaluated to `_DIGITS` digits at fixed points; a difference there means unequal whatever math-verify says.
+math-verify rounds to six decimals, so two tiny numbers look equal to it. Every pair of expressions it can parse is therefore
+evaluated to `_DIGITS` digits at fixed points first; math-verify compares what has no numerical value, such as sets.
 """
 
 import logging
@@ -67,14 +67,12 @@ def _relation(gold: str, answer: str) -> bool | None:
         return False
     gold, answer = rename(gold, answer)
     if gold.count("=") == answer.count("=") == 1:
-        differences = []
-        for text in (gold, answer):
-            left, right = text.split("=")
-            sides = [_parse(side) for side in (left, right)]
-            if sides[0] is None or sides[1] is None:
-                return False
-            differences.append(sides[0] - sides[1])
-        if _proportional(*differences):
+        sides = [_parse(side) for text in (gold, answer) for side in text.split("=")]
+        expressions = [side for side in sides if isinstance(side, sympy.Expr)]
+        if len(expressions) < 4:
+            return False
+        one, other, three, four = expressions
+        if _proportional(one - other, three - four):
             return True
     left, right = _parse(gold), _parse(answer)
     if left is None or right is None:
@@ -94,7 +92,7 @@ def _parse(text: str) -> sympy.Basic | None:
     return expression.xreplace(exact | imaginary)
 
 
-def _values(expression: sympy.Basic, points: dict[sympy.Symbol, sympy.Float]) -> sympy.Basic | None:
+def _value(expression: sympy.Basic, points: dict[sympy.Symbol, sympy.Float]) -> sympy.Basic | None:
     """The expression's value at a point to `_DIGITS` digits, None when it has no finite numerical value there."""
     value = expression.evalf(_DIGITS, subs=points)
     return value if value.is_number and value.is_finite else None
@@ -117,14 +115,14 @@ def _numerically_equal(left: sympy.Basic, right: sympy.Basic) -> bool | None:
         return None
     checked = 0
     for number, points in enumerate(_samples(left, right)):
-        values = [_values(side, points) for side in (left, right)]
-        if values[0] is None or values[1] is None:
+        one, other = _value(left, points), _value(right, points)
+        if one is None or other is None:
             continue
         # Off the positive axis roots and logarithms branch; only real values are held against each other there.
-        if number == len(_POINTS) - 1 and not all(value.is_real for value in values):
+        if number == len(_POINTS) - 1 and not (one.is_real and other.is_real):
             continue
-        scale = max(abs(values[0]), abs(values[1]))
-        if scale != 0 and abs(values[0] - values[1]) > _AGREEING * scale:
+        scale = max(abs(one), abs(other))
+        if scale != 0 and abs(one - other) > _AGREEING * scale:
             return False
         checked += 1
     return True if checked else None
@@ -134,8 +132,8 @@ def _proportional(left: sympy.Basic, right: sympy.Basic) -> bool:
     """Whether left is a non-zero constant times right at every sample point."""
     ratios = []
     for points in _samples(left, right):
-        values = [_values(side, points) for side in (left, right)]
-        if values[0] is None or values[1] is None or values[0] == 0 or values[1] == 0:
+        one, other = _value(left, points), _value(right, points)
+        if one is None or other is None or one == 0 or other == 0:
             return False
-        ratios.append(values[0] / values[1])
+        ratios.append(one / other)
     return len(ratios) > 1 and all(abs(ratio - ratios[0]) <= _AGREEING * abs(ratios[0]) for ratio in ratios)

@@ -10,36 +10,32 @@ from fractions import Fraction
 
 from gmc.grading.numbers import read_number
 
-# unit -> (dimension, factor to that dimension's base unit). Only exact factors.
-_METRIC = {"": 1, "k": 1000, "c": Fraction(1, 100), "m": Fraction(1, 1000), "d": Fraction(1, 10)}
-_TABLE: dict[str, tuple[str, Fraction]] = {
-    name: (dimension, Fraction(factor))
-    for dimension, entries in {
-        "length": (
-            [(f"{prefix}m", factor) for prefix, factor in _METRIC.items()]
-            + [(f"{long}met{end}", _METRIC[short]) for end in ("er", "re")
-               for long, short in (("", ""), ("kilo", "k"), ("centi", "c"), ("milli", "m"))]
-            + [("in", Fraction(254, 10000)), ("inch", Fraction(254, 10000)), ("inche", Fraction(254, 10000)),
-               ("ft", Fraction(3048, 10000)), ("foot", Fraction(3048, 10000)), ("feet", Fraction(3048, 10000)),
-               ("yd", Fraction(9144, 10000)), ("yard", Fraction(9144, 10000)), ("mi", Fraction(1609344, 1000)),
-               ("mile", Fraction(1609344, 1000))]
-        ),
-        "mass": [("kg", 1000), ("g", 1), ("mg", Fraction(1, 1000)), ("gram", 1), ("kilogram", 1000)],
-        "time": [("s", 1), ("sec", 1), ("second", 1), ("min", 60), ("minute", 60), ("h", 3600), ("hr", 3600), ("hour", 3600),
-                 ("day", 86400), ("week", 604800)],
-        "volume": [("l", 1), ("liter", 1), ("litre", 1), ("ml", Fraction(1, 1000)), ("milliliter", Fraction(1, 1000))],
-        "money": [("dollar", 100), ("buck", 100), ("cent", 1), ("penny", 1), ("pennie", 1), ("usd", 100)],
-        "angle": [("degree", 1), ("deg", 1)],
-    }.items()
-    for name, factor in entries
+_INCH, _FOOT, _YARD = Fraction(254, 10_000), Fraction(3048, 10_000), Fraction(9144, 10_000)
+# Dimension, then unit and exact factor to that dimension's base unit.
+_UNITS: dict[str, dict[str, Fraction | int]] = {
+    "length": {
+        "m": 1, "km": 1000, "cm": Fraction(1, 100), "mm": Fraction(1, 1000), "dm": Fraction(1, 10), "meter": 1, "metre": 1,
+        "kilometer": 1000, "kilometre": 1000, "centimeter": Fraction(1, 100), "centimetre": Fraction(1, 100),
+        "millimeter": Fraction(1, 1000), "in": _INCH, "inch": _INCH, "inche": _INCH, "ft": _FOOT, "foot": _FOOT, "feet": _FOOT,
+        "yd": _YARD, "yard": _YARD, "mi": 5280 * _FOOT, "mile": 5280 * _FOOT,
+    },
+    "mass": {"g": 1, "kg": 1000, "mg": Fraction(1, 1000), "gram": 1, "kilogram": 1000},
+    "time": {
+        "s": 1, "sec": 1, "second": 1, "min": 60, "minute": 60, "h": 3600, "hr": 3600, "hour": 3600, "day": 86_400,
+        "week": 604_800,
+    },
+    "volume": {"l": 1, "liter": 1, "litre": 1, "ml": Fraction(1, 1000), "milliliter": Fraction(1, 1000)},
+    "money": {"dollar": 100, "buck": 100, "usd": 100, "cent": 1, "penny": 1, "pennie": 1},
+    "angle": {"degree": 1, "deg": 1},
 }  # fmt: skip
+_TABLE = {unit: (dimension, Fraction(factor)) for dimension, units in _UNITS.items() for unit, factor in units.items()}
 _SPEEDS = {"mph": "mi/h", "kph": "km/h", "kmh": "km/h", "kmph": "km/h"}
 _WORD = r"\\text\{[^{}]*\}"
 _POWER = r"(?:\^(?:\{-?\d\}|\d))?"
 _JOIN = r"(?: ?(?:/|\\cdot) ?| )?"
 _TEXT_UNIT = rf"{_WORD}{_POWER}(?:{_JOIN}(?:\{{)?{_WORD}(?:\}})?{_POWER})*"
 _BARE = (
-    r"(?:mm|cm|km|kg|mg|ml|mL|ft|yd|mi|hrs?|mins?|secs?|mph|kph|lbs?|oz|rad|m/s|km/h|sq\.?|cubic|square|[A-Za-z]{3,}(?=[ ^/]|$))"
+    r"(?:mm|cm|km|kg|mg|ml|mL|ft|yd|mi|hrs?|mins?|secs?|mph|kph|lbs?|oz|rad|m/s|km/h|sq\.?|[A-Za-z]{3,}(?=[ ^/]|$))"
     rf"{_POWER}(?:(?: ?/ ?| )[A-Za-z]+\.?{_POWER})*"
 )
 _VALUE = r"(?P<value>(?:[^\\]|\\(?!text(?![a-zA-Z])))*?(?:[\d)}\]!%]|[a-zA-Z]))"

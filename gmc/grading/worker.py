@@ -1,8 +1,8 @@
 r"""A worker process of the grading pool: one JSON task a line on stdin, one JSON result a line on stdout.
 
-Started as `python -m gmc.grading.worker CPU_SECONDS MEMORY_BYTES`. The kernel enforces the limits: a timer that counts CPU time
-kills the process in the middle of a task, and an address-space limit turns runaway expressions into MemoryError. The process ends
-by itself when stdin closes, so none outlives its parent.
+Started as `python -m gmc.grading.worker CPU_SECONDS MEMORY_BYTES`. The kernel enforces the limits: a timer that counts CPU
+time kills the process in the middle of a task, and an address-space limit turns runaway expressions into MemoryError. The
+process ends by itself when stdin closes, so none outlives its parent.
 """
 
 import json
@@ -29,6 +29,7 @@ def main() -> None:
         for line in sys.stdin:
             task = json.loads(line)
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+            result: dict[str, str | bool]
             try:
                 result = {"correct": answers_equal(task["gold"], task["answer"])}
             except MemoryError:

@@ -1,0 +1,56 @@
+"""Answers without an announcing phrase: a closing sentence, a response that is only an answer, a last number."""
+
+import re
+
+from gmc.grading.statements import OPEN_BOX
+
+_TAIL = 600
+_NUMBER = (
+    r"(?:\\?\$|€|£)?\s?[-−–+±]?\s?(?:\\?\$)?(?:\d{1,3}(?:(?:,|\{,\}|\u202f|\u00a0)\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+)"
+    r"(?:[eE][-+]?\d+|\s?(?:×|x|\\times|\\cdot|\*)\s?10\^\{?-?\d+\}?)?(?:\s\d+)?(?:\s?[/:]\s?\d+)?(?:\s?\\?%|\s?°|\s?π)?"
+)
+_INLINE = r"(?:\$[^$\n]{1,300}\$|\\\([^\n]{1,300}?\\\))"
+_VERBS = (
+    "is|are|was|were|be|equals|equal to|makes|made|gives|gets?|has|have|had|costs?|needs?|leaves|remains?|totals?|of"
+    "|est|ist|es|é|è|sont|sind|son"
+)
+_CLOSING = re.compile(
+    rf"(?:\b(?:{_VERBS})|=|:)\s{{1,4}}(?:(?:exactly|only|just|about|a total of)\s)?"
+    rf"(?P<value>\**(?:{_INLINE}|{_NUMBER})\**(?:\s[A-Za-z²³][A-Za-z²³/-]*){{0,4}}|[a-z]+|\*\*[^*\n]{{1,80}}\*\*)"
+    r"(?:,\s(?:altogether|in total|in all|total|each))?\s{0,4}\.?$",
+    re.IGNORECASE,
+)
+_BOLD_END = re.compile(r"[=:]\s{0,4}\*\*(?P<value>[^*\n]{1,80})\*\*[.\s]{0,4}$")
+_LAST_NUMBER = re.compile(_NUMBER)
+_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_LONGEST_LINE = 200
+_MOST_WORDS = 3
+
+
+def closing_sentence(text: str) -> str | None:
+    """The value of a complete last sentence that states one: "That makes 84 stamps.", "58 + 69 = **127**"."""
+    tail = text[-2 * _TAIL :].rstrip()[-_TAIL:]
+    if bold := _BOLD_END.search(tail):
+        return bold["value"]
+    if not tail.endswith((".", "**", ".$", "!")):
+        return None
+    sentence = re.split(r"(?<=[.!?])\s|\n", tail)[-1].rstrip("!")
+    match = _CLOSING.search(sentence)
+    return match["value"].strip("*") if match and not OPEN_BOX.search(match["value"]) else None
+
+
+def whole_answer(text: str) -> str | None:
+    """A response that is nothing but an answer: one line of mathematics, or at most three words."""
+    line = text.strip()
+    if not line or "\n" in line or len(line) > _LONGEST_LINE or line.endswith("=") or OPEN_BOX.search(line):
+        return None
+    words = _WORD.findall(re.sub(r"\\text\s*\{[^{}]*\}", "", line))
+    return line.replace("**", "") if len(words) <= _MOST_WORDS else None
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text, with its sign, fraction, exponent and percent sign (lenient mode only)."""
+    last = None
+    for match in _LAST_NUMBER.finditer(text[-4000:]):
+        last = match
+    return last.group().strip() if last else None

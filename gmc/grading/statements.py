@@ -1,0 +1,90 @@
+r"""Answers that prose states: "The answer is 12.", "#### 12", "**Final Answer:** 12", "Ответ: 12", "答案是 12"."""
+
+import re
+
+# Every repetition is bounded, so that time stays linear in the text whatever it holds.
+_S = r"[ \t]{0,8}"
+_BOLD = r"(?:\*\*|__)?"
+_ADVERB = "(?:therefore|thus|simply|then|hence|just)(?![a-z])"
+_IS = rf"(?:is|are|would be|should be|equals)(?![a-z])(?:{_S}{_ADVERB})?{_S}[:：]?|[:：=]"
+_ENGLISH = (
+    rf"(?:final[ \t]{{1,8}}answer|(?<![a-z])answer)(?![a-z])(?:[ \t]{{1,8}}(?!(?:is|are)\b)[a-z]{{1,20}}){{0,6}}"
+    rf"{_S}{_BOLD}{_S}(?:{_IS})"
+)
+_HEADING = rf"(?:\#{{1,6}}{_S}|\*\*)(?:final )?answer{_S}{_BOLD}{_S}\n"
+_OTHER_LANGUAGES = (
+    r"la réponse(?: finale)? est|réponse(?: finale)? ?:|die (?:antwort|lösung) (?:ist|lautet)|(?:antwort|lösung|ergebnis) ?:"
+    r"|la respuesta(?: final)? es|respuesta(?: final)? ?:|a resposta(?: final)? é|resposta(?: final)? ?:"
+    r"|la risposta(?: finale)? è|risposta ?:|het antwoord is|antwoord ?:|odpowiedź ?:|cevap ?:|đáp án ?(?:là|:)"
+    r"|ответ(?: ?:| ?[—–-]|ом является)|उत्तर ?(?:है)?[:：]?|الجواب(?: هو)?[:：]?"
+)
+# Written without spaces between words.
+_UNSPACED = r"答案(?:[是为為]|[:：])[:：]?|答[:：]|答え(?:は|[:：])|정답(?:은|[:：])|답(?:은|[:：])"
+_STATEMENT = re.compile(
+    rf"\#{{4}}{_S}(?=\S)|{_ENGLISH}{_S}{_BOLD}|{_HEADING}|(?:(?<!\w)(?:{_OTHER_LANGUAGES})|{_UNSPACED}){_S}:?{_BOLD}",
+    re.IGNORECASE,
+)
+_WINDOW = 600
+_TRIED = 50
+
+_DISPLAY = re.compile(r"\s*(?:\\\[|\$\$)(.{1,500}?)(?:\\\]|\$\$)", re.DOTALL)
+_INLINE = re.compile(r"\$[^$\n]{1,300}\$|\\\([^\n]{1,300}?\\\)")
+_SENTENCE_END = re.compile(r"[.!?](?=[\s\"'”)*]|$)|\n|。|</|I hope")
+_DAY_HALF = re.compile(r"(?<![a-z])[ap](?:\.m)?$", re.IGNORECASE)
+_ASIDE = re.compile(
+    r"\s*(?:,\s*|\()?(?<![\w\\])(?:because|since|which|as\s+(?:required|desired|wanted|stated|claimed)|so\s+that|and\s+(?:we|this|the)"
+    r"|after|given\s+that|when\s+rounded|assuming)(?!\w).*",
+    re.IGNORECASE | re.DOTALL,
+)
+_LEADING = re.compile(
+    r"(?:therefore|thus|simply|just|exactly|precisely|equal\s+to|given\s+by|option|choice|about|approximately|only|indeed|clearly)"
+    r"(?![a-z])[\s:,]*",
+    re.IGNORECASE,
+)
+_NOT_BUT = re.compile(r"not\s+.{1,60}?\s+but\s+(?:rather\s+)?", re.IGNORECASE | re.DOTALL)
+OPEN_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])")
+
+
+def stated_answer(text: str, *, complete: bool) -> str | None:
+    """The answer after the last phrase that states one; None when there is none.
+
+    complete: the text was cut at a length limit, so a stated answer counts only when its sentence ends.
+    """
+    statements = list(_STATEMENT.finditer(text))
+    for statement in reversed(statements[-_TRIED:]):
+        value = _value_after(text, statement.end(), complete)
+        # A box that never closes is an answer cut short, not an answer.
+        if value and not OPEN_BOX.search(value):
+            return value
+    return None
+
+
+def _value_after(text: str, start: int, complete: bool) -> str | None:
+    """The value that a statement introduces: to the end of its sentence, less asides."""
+    stripped = text[start : start + _WINDOW].lstrip(" \t*_:：=")
+    if stripped.startswith("\n"):
+        # On a line of its own below a heading or a colon.
+        stripped = stripped.lstrip()
+    display = _DISPLAY.match(stripped)
+    if display:
+        return display.group(1).strip()
+    end = _sentence_end(stripped)
+    if end is None and complete:
+        return None
+    value = stripped[:end].strip().strip("*_` ")
+    if negated := _NOT_BUT.match(value):
+        value = value[negated.end() :]
+    while leading := _LEADING.match(value):
+        value = value[leading.end() :]
+    return _ASIDE.sub("", value, count=1).strip().strip("*_`").strip() or None
+
+
+def _sentence_end(text: str) -> int | None:
+    """Where the first sentence ends: a full stop that is no decimal point, not in mathematics, not in "a.m."."""
+    mathematics = [match.span() for match in _INLINE.finditer(text)]
+    for match in _SENTENCE_END.finditer(text):
+        inside = any(begin < match.start() < end - 1 for begin, end in mathematics)
+        if inside or (match.group() == "." and _DAY_HALF.search(text[: match.start()])):
+            continue
+        return match.start()
+    return None
