@@ -28,7 +28,7 @@ import tomli_w
 
 from gmc import __version__
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.files import write_text
+from gmc.files import TEMPORARY_PREFIX, remove_leftovers, write_text
 
 RUN_FILE = "run.toml"
 GO_ON = "Use --resume to go on, --overwrite to start anew, or another --run."
@@ -222,6 +222,7 @@ class RunDirectory:
         write_text(self.settings(command), tomli_w.dumps(content))
 
     def _write_record(self) -> None:
+        remove_leftovers(self.path)
         write_text(self.path / RUN_FILE, tomli_w.dumps(asdict(self.record)))
 
     def _delete_contents(self) -> None:
@@ -243,8 +244,10 @@ def library_versions() -> dict[str, str]:
 
 
 def _entries(path: Path) -> list[Path]:
-    """What a folder holds, apart from the lock, which outlives its holder."""
-    return [entry for entry in path.iterdir() if entry.name != "lock"] if path.is_dir() else []
+    """What a folder holds, apart from the lock, which outlives its holder, and what killed writers left."""
+    if not path.is_dir():
+        return []
+    return [entry for entry in path.iterdir() if entry.name != "lock" and not entry.name.startswith(TEMPORARY_PREFIX)]
 
 
 def _require_run(path: Path) -> None:

@@ -98,6 +98,18 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, overwrite: bool) 
         RunDirectory.create(tmp_path / "thesis.tex", model="m", seed=0, overwrite=overwrite)
 
 
+def test_a_start_that_was_killed_does_not_spoil_the_folder(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    script = (
+        "import sys; from pathlib import Path; from gmc.files import temporary_name; temporary_name(Path(sys.argv[1])).touch()"
+    )
+    path.mkdir()
+    subprocess.run([sys.executable, "-c", script, str(path / "run.toml")], check=True)
+    (path / "lock").touch()
+    RunDirectory.create(path, model="m", seed=0)
+    assert {entry.name for entry in path.iterdir()} == {"run.toml", "lock"}
+
+
 def test_overwriting_does_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
