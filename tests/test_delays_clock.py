@@ -136,5 +136,5 @@ def test_seed_and_batch_decide_random_durations():
 
 def test_a_delay_far_longer_than_the_run_is_refused_with_a_cure():
     model = parse_delay("length:100000", prompts=2, group_size=1, seed=0, updates=5)
-    with pytest.raises(UsageError, match="update 0 still waits for 2 ready groups.*shorter delay or for more updates"):
+    with pytest.raises(UsageError, match=r"update 0 still waits for 2 ready groups.*shorter delay or for more updates"):
         drive(model, 5, constant(500, 2, 1))

@@ -42,6 +42,10 @@ class ClusterSettings:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise UsageError(f"--{_OPTION.get(name, name).replace('_', '-')} {value:g}: must be above 0")
+        in_flight = self.prompts * self.group_size * (self.max_ahead + 1)
+        for what, count in (("slots in all", self.total_slots), ("responses in flight", in_flight)):
+            if count > _MOST:
+                raise UsageError(f"a cluster with {count:,} {what}: at most {_MOST:,} can be simulated; scale it down")
         if self.straggler_share > 1:
             raise UsageError(f"--straggler-share {self.straggler_share:g}: is a share of the workers, from 0 to 1")
 
@@ -50,6 +54,7 @@ class ClusterSettings:
         return self.workers * self.slots
 
 
+_MOST = 20_000_000
 _LEAST = {
     "workers": 1,
     "slots": 1,

@@ -59,6 +59,8 @@ class ServerPool:
 
     def submit(self, jobs: Integers, arrivals: Floats, work: Floats) -> Iterator[Placed]:
         """Place jobs that arrive now or later (sorted by arrival), older retries first as they come up."""
+        while len(jobs) and self.next_retry < arrivals[0]:
+            yield self.settle_next_retry()
         done = 0
         while done < len(jobs):
             arrival = float(arrivals[done])
@@ -124,12 +126,9 @@ class ServerPool:
 
     def _earliest(self, count: int) -> Integers:
         """The `count` servers that are free first, in order; ties by number."""
-        if count < len(self._free_at):
-            candidates = np.argpartition(self._free_at, count - 1)[:count]
-            candidates.sort()
-        else:
-            candidates = np.arange(count)
-        return candidates[np.argsort(self._free_at[candidates], kind="stable")]
+        last = np.partition(self._free_at, count - 1)[count - 1]
+        candidates = np.flatnonzero(self._free_at <= last)
+        return candidates[np.argsort(self._free_at[candidates], kind="stable")][:count]
 
     def _commit(
         self, jobs: Integers, work: Floats, servers: Integers, starts: Floats, ends: Floats, fails_at: Floats
