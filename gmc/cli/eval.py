@@ -210,6 +210,7 @@ def evaluate(
             trained_on=settings if settled else None,
             strict=not last_number,
             batch_sequences=batch_sequences,
+            fit_length=max_tokens is None and not any("max_tokens" in text for text in set_ or ()),
         )
         for benchmark in benchmarks
     ]

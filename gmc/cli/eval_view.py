@@ -11,7 +11,14 @@ from gmc.config.settings import Settings
 from gmc.evaluation.compare import Comparison, compare, comparison_record
 from gmc.evaluation.curve import write_curve
 from gmc.evaluation.plan import Task
-from gmc.evaluation.report import comparison_table, mean_table, result_table, settings_line, warning_lines
+from gmc.evaluation.report import (
+    comparison_table,
+    mcnemar_lines,
+    mean_table,
+    result_tables,
+    settings_line,
+    warning_lines,
+)
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import Progress
 from gmc.evaluation.scores import mean_score
@@ -44,7 +51,8 @@ def run_evaluation(
 
         found = evaluate_all(everyone, tasks, settings, directory=directory, resume=resume, watch=watch)
     results = [found[candidate][index] for index in range(len(tasks)) for candidate in everyone]
-    stderr.print(result_table(results))
+    for table in result_tables(results):
+        stderr.print(table)
     means = _means(found)
     comparisons = _comparisons(found, reference, candidates)
     for comparison in comparisons:
@@ -58,15 +66,15 @@ def run_evaluation(
         say(settings_line(result))
     for result in results:
         say(f"samples {result.samples_path}, scores {result.scores_path}")
-    for table, plot in curves:
-        say(f"curve {table}, plot {plot}")
+    for points, plot in curves:
+        say(f"curve {points}, plot {plot}")
     if as_json:
         print_json(
             {
                 "results": [{"file": str(result.scores_path), **result.record} for result in results],
                 "means": means,
                 "comparisons": [comparison_record(comparison) for comparison in comparisons],
-                "curves": [{"table": str(table), "plot": str(plot)} for table, plot in curves],
+                "curves": [{"points": str(points), "plot": str(plot)} for points, plot in curves],
             }
         )
 
@@ -74,6 +82,8 @@ def run_evaluation(
 def show_comparison(comparison: Comparison) -> None:
     """The table of a comparison and the settings in which its sides differ."""
     stderr.print(comparison_table(comparison))
+    for line in mcnemar_lines(comparison):
+        say(line)
     if comparison.differing_settings:
         say(f"the two sides differ in: {'; '.join(comparison.differing_settings)}")
 
@@ -85,9 +95,11 @@ def _means(found: dict[Candidate, list[Result]]) -> list[dict[str, Any]]:
         if len(results) < 2:
             continue
         names = [result.record["benchmark"] for result in results]
-        for kind, value in mean_score(results).items():
-            stderr.print(mean_table(f"{candidate.label}, {kind}", value, names))
-            means.append({"model": candidate.label, "score": kind, "benchmarks": names, **vars(value)})
+        values = mean_score(results)
+        stderr.print(mean_table(candidate.label, values, names))
+        means += [
+            {"model": candidate.label, "score": kind, "benchmarks": names, **vars(value)} for kind, value in values.items()
+        ]
     return means
 
 

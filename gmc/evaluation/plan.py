@@ -18,11 +18,12 @@ ARITHMETIC = "arithmetic"
 
 @dataclass(frozen=True)
 class Task:
-    """One benchmark, ready to be run on any policy."""
+    """One benchmark, ready to be run on any policy. fit_length: see `gmc.evaluation.runner.evaluate`."""
 
     benchmark: Benchmark
     problems: ProblemSet
     spec: EvalSpec
+    fit_length: bool
 
     @property
     def responses(self) -> int:
@@ -39,6 +40,7 @@ def make_task(
     trained_on: Settings | None,
     strict: bool,
     batch_sequences: int,
+    fit_length: bool,
 ) -> Task:
     """Load a benchmark and settle how it is asked.
 
@@ -68,7 +70,7 @@ def make_task(
         strict=strict,
         batch_sequences=batch_sequences,
     )
-    return Task(benchmark, problems, spec)
+    return Task(benchmark, problems, spec, fit_length)
 
 
 def choose_template(benchmark: Benchmark, trained_on: Settings | None) -> str:

@@ -1,7 +1,8 @@
 """Results as tables for a terminal. A score never stands without its n, its number of problems and its interval."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from rich import box
 from rich.table import Table
 
 from gmc.evaluation.compare import Comparison
@@ -14,63 +15,76 @@ def format_estimate(value: Estimate) -> str:
     return f"{100 * value.value:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
 
 
-def result_table(results: Sequence[Result]) -> Table:
-    """One row a score: benchmark, model, score, % correct with interval, n and problems, and how responses ended."""
-    table = Table(title="% correct [95 % interval over problems]", title_justify="left")
-    for name in ("benchmark", "model", "score"):
-        table.add_column(name)
-    for name in ("correct", "n", "problems", "tokens", "cut off", "no answer"):
-        table.add_column(name, justify="right")
+def result_tables(results: Sequence[Result]) -> list[Table]:
+    """One table a benchmark, one row a score of each model: % correct with interval, n, and how the responses ended."""
+    tables: dict[str, Table] = {}
     for result in results:
-        outcomes = result.record["outcomes"]
+        benchmark = result.record["benchmark"]
+        if benchmark not in tables:
+            tables[benchmark] = _new_table(
+                f"{benchmark}: {result.record['problems']['count']} problems, % correct with 95 % interval over problems",
+                ("model", "score"),
+                ("correct", "n", "tokens", "cut off", "no answer"),
+            )
         for index, (name, value) in enumerate(result.estimates().items()):
-            counts = outcomes["greedy" if name == "greedy" else "sampled"]
-            table.add_row(
-                result.record["benchmark"] if index == 0 else "",
+            counts = result.record["outcomes"]["greedy" if name == "greedy" else "sampled"]
+            tables[benchmark].add_row(
                 result.record["model"]["label"] if index == 0 else "",
                 name,
                 format_estimate(value),
                 str(value.samples),
-                str(value.problems),
                 f"{counts['mean_response_tokens']:.0f}",
                 f"{100 * counts['truncated_share']:.1f} %",
                 f"{100 * counts['unparseable_share']:.1f} %",
-                end_section=index == len(result.record["scores"]) - 1,
             )
-    return table
+    return list(tables.values())
 
 
-def mean_table(name: str, value: Estimate, members: Sequence[str]) -> Table:
-    """The mean over the benchmarks of a suite or selection."""
-    table = Table(title=f"mean over {', '.join(members)}", title_justify="left")
-    for column in ("score", "correct", "problems"):
-        table.add_column(column)
-    table.add_row(name, format_estimate(value), str(value.problems))
+def mean_table(name: str, values: Mapping[str, Estimate], members: Sequence[str]) -> Table:
+    """One policy's means over several benchmarks."""
+    table = _new_table(f"{name}: mean over {', '.join(members)}", ("score",), ("correct", "n", "problems"))
+    for score, value in values.items():
+        table.add_row(score, format_estimate(value), f"≥ {value.samples}", str(value.problems))
     return table
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Both scores, their paired difference in points with interval and p-value, and McNemar's counts where they apply."""
-    first, second = (result.record["model"]["label"] for result in (comparison.first, comparison.second))
-    if first == second:
-        first, second = comparison.first.scores_path.stem, comparison.second.scores_path.stem
-    table = Table(title=f"{comparison.first.record['benchmark']}: paired over problems", title_justify="left")
-    for column in ("score", first, second, "difference", "p", "McNemar", "n", "problems"):
-        table.add_column(column, justify="left" if column == "score" else "right")
+    """Both scores, their paired difference in points with interval and p-value."""
+    first, second = comparison_names(comparison)
+    problems = comparison.first.record["problems"]["count"]
+    table = _new_table(
+        f"{comparison.first.record['benchmark']}: {second} minus {first}, paired over {problems} problems",
+        ("score",),
+        (first, second, "difference", "p", "n"),
+    )
     for score in comparison.scores:
-        difference, test = score.difference, score.mcnemar
-        n = {score.first.samples, score.second.samples}
+        difference = score.difference
         table.add_row(
             score.name,
-            format_estimate(score.first),
-            format_estimate(score.second),
-            f"{100 * difference.value:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]",
+            format_estimate(score.first).replace(" [", "\n["),
+            format_estimate(score.second).replace(" [", "\n["),
+            f"{100 * difference.value:+.1f}\n[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]",
             _format_p(difference.p_value),
-            "" if test is None else f"{test.only_first} : {test.only_second}, p {_format_p(test.p_value)}",
-            " / ".join(str(count) for count in sorted(n)),
-            str(difference.problems),
+            " / ".join(str(count) for count in sorted({score.first.samples, score.second.samples})),
         )
     return table
+
+
+def comparison_names(comparison: Comparison) -> tuple[str, str]:
+    """What to call the two sides: the models, or "first" and "second" where those have one name."""
+    first, second = (str(result.record["model"]["label"]) for result in (comparison.first, comparison.second))
+    return (first, second) if first != second else ("first", "second")
+
+
+def mcnemar_lines(comparison: Comparison) -> list[str]:
+    """McNemar's test in words, for scores with one right-or-wrong outcome a problem."""
+    first, second = comparison_names(comparison)
+    return [
+        f"{score.name}: {score.mcnemar.only_first} problems solved only by {first}, {score.mcnemar.only_second} only "
+        f"by {second}, of {score.difference.problems} (McNemar, exact: p {_format_p(score.mcnemar.p_value)})"
+        for score in comparison.scores
+        if score.mcnemar is not None
+    ]
 
 
 def settings_line(result: Result) -> str:
@@ -105,3 +119,12 @@ def warning_lines(result: Result) -> list[str]:
 
 def _format_p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in left:
+        table.add_column(name, overflow="fold")
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

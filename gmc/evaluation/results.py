@@ -72,18 +72,20 @@ class PartialResult:
         self.name = f"{self.stem}-{fingerprint(description)}"
         self.scores_path = directory / f"{self.name}.json"
         self.parts = directory / f"{self.name}.parts"
+        self._reuse = resume and self.scores_path.exists()
+        if self._reuse:
+            return
         if not resume:
             shutil.rmtree(self.parts, ignore_errors=True)
-            self.scores_path.unlink(missing_ok=True)
-        elif not self.parts.exists() and not self.scores_path.exists():
+        elif not self.parts.exists():
             self._refuse_others(directory)
-        if not self.parts.exists() and not self.scores_path.exists():
+        if not self.parts.exists():
             self.parts.mkdir(parents=True)
             write_json(self.parts / DESCRIPTION, description)
 
     def finished(self) -> list[Sample] | None:
-        """The samples of an evaluation that was finished before, None when there is work left."""
-        return read_samples(self.scores_path.with_suffix(".parquet")) if self.scores_path.exists() else None
+        """The samples of an evaluation that `resume` found finished, None when there is work left."""
+        return read_samples(self.scores_path.with_suffix(".parquet")) if self._reuse else None
 
     def rescore(self, record: Mapping[str, Any]) -> Result:
         """Write a finished evaluation's scores again (other k of pass@k may be asked of the same samples)."""

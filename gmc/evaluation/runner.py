@@ -3,6 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,12 @@ def evaluate(
     grader: "Grader",
     directory: Path,
     resume: bool = False,
+    fit_length: bool = False,
     progress: Progress = lambda graded, correct, new: None,
 ) -> Result:
     """Evaluate the policy that `engine` holds and write the result into `directory`.
 
+    fit_length: shorten `spec.max_tokens` to what the longest prompt leaves of the model's context (noted in the result).
     Every chunk of problems is on disk before the next is generated; with `resume` the chunks of a killed evaluation of the same
     description are not made again, and the result's files are the same, byte for byte of the scores and value for value of the
     samples, as those of an uninterrupted one. Raises `UsageError` when a prompt leaves no room for a response, `GmcError` when
@@ -48,7 +51,7 @@ def evaluate(
     template = get_template(spec.template_id)
     prompts = [template.render(problem.question, tokenizer) for problem in problems.problems]
     prompts_ids = [template.encode(prompt, tokenizer) for prompt in prompts]
-    _require_room(subject, spec, problems.problems, prompts_ids)
+    spec, problems = _with_room(spec, problems, prompts_ids, subject.context_tokens, fit=fit_length)
     described = description(
         spec, subject, problems, engine={"name": engine.name, "version": engine.version}, stop=template.stop
     )
@@ -163,15 +166,22 @@ def _seed(seed: int, benchmark: str, problem_id: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _require_room(subject: Subject, spec: EvalSpec, problems: Sequence[Problem], prompts_ids: Sequence[list[int]]) -> None:
-    if subject.context_tokens is None:
-        return
+def _with_room(
+    spec: EvalSpec, problems: ProblemSet, prompts_ids: Sequence[list[int]], context_tokens: int | None, *, fit: bool
+) -> tuple[EvalSpec, ProblemSet]:
+    """The spec with a response length that the model's context has room for, and a note when that is shorter than asked."""
+    if context_tokens is None:
+        return spec, problems
     lengths = [len(ids) for ids in prompts_ids]
     longest = max(range(len(lengths)), key=lengths.__getitem__)
-    room = subject.context_tokens - lengths[longest]
-    if room < spec.max_tokens:
-        raise UsageError(
-            f"{spec.benchmark}: problem {problems[longest].problem_id} has {lengths[longest]} prompt tokens, which "
-            f"leaves {room} of the model's {subject.context_tokens} positions for --max-tokens {spec.max_tokens}; "
-            + (f"use --max-tokens {room}" if room > 0 else "use a template with fewer examples")
-        )
+    room = context_tokens - lengths[longest]
+    if room >= spec.max_tokens:
+        return spec, problems
+    if room > 0 and fit:
+        note = f"responses are limited to {room} tokens: the longest prompt leaves no more of the model's {context_tokens}"
+        return replace(spec, max_tokens=room), replace(problems, notes=(*problems.notes, note))
+    raise UsageError(
+        f"{spec.benchmark}: problem {problems.problems[longest].problem_id} has {lengths[longest]} prompt tokens, which "
+        f"leaves {max(room, 0)} of the model's {context_tokens} positions for --max-tokens {spec.max_tokens}; "
+        + (f"use --max-tokens {room}" if room > 0 else "use a template with fewer examples")
+    )

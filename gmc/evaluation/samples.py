@@ -89,12 +89,12 @@ def read_samples(path: Path) -> list[Sample]:
     """Every row of a samples file, as plain Python values. Raises `DataError` for a missing, damaged or foreign file."""
     names = [field.name for field in fields(Sample)]
     try:
+        missing = sorted(set(names) - set(pq.read_schema(path).names))
+        if missing:
+            raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
         table = pq.read_table(path, columns=names)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable samples file of gmc eval ({str(error).splitlines()[0]})") from error
-    missing = sorted(set(names) - set(table.column_names))
-    if missing:
-        raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
     return [Sample(**row) for row in table.to_pylist()]

@@ -45,6 +45,7 @@ def evaluate_all(
                         grader=grader,
                         directory=directory,
                         resume=resume,
+                        fit_length=task.fit_length,
                         progress=watch(candidate, task),
                     )
                 results[candidate].append(result)
