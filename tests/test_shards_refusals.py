@@ -173,3 +173,8 @@ def test_a_shard_is_never_rewritten(tmp_path: Path) -> None:
 def test_group_size_must_be_positive(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="group_size 0"):
         write_shard(tmp_path / "a.parquet", make_rollouts(), replace(METADATA, group_size=0))
+
+
+def test_max_tokens_must_be_a_number(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"sampling.max_tokens 'many' in the shard's metadata is not a number"):
+        write_shard(tmp_path / "a.parquet", make_rollouts(), replace(METADATA, sampling={"max_tokens": "many"}))

@@ -163,11 +163,17 @@ class Check:
                 row, token = column.row_of(int(np.argmax(bad)))
                 value, last = column.values[np.argmax(bad)], self.metadata.vocabulary_size - 1
                 self.fail(row, name, f"token id {value} at position {token} is outside the vocabulary (0 to {last})")
-        max_tokens = self.metadata.sampling.get("max_tokens")
-        if max_tokens is not None and (column.lengths > int(max_tokens)).any():
-            row = int(np.argmax(column.lengths > int(max_tokens)))
+        max_tokens = self._max_tokens()
+        if max_tokens is not None and (column.lengths > max_tokens).any():
+            row = int(np.argmax(column.lengths > max_tokens))
             self.fail(row, name, f"{column.lengths[row]} tokens, more than max_tokens = {max_tokens} of the sampling settings")
         return column
+
+    def _max_tokens(self) -> int | None:
+        text = self.metadata.sampling.get("max_tokens")
+        if text is not None and not text.isdecimal():
+            raise DataError(f"{self.path}: sampling.max_tokens {text!r} in the shard's metadata is not a number. {self.cure}")
+        return None if text is None else int(text)
 
     def _lists(self, name: str) -> ListColumn:
         column = list_column(self.table, name)
