@@ -29,20 +29,30 @@ FOREIGN_LEFTOVER_SECONDS = 24 * 3600
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk into one `GmcError` that names `path`; every other error passes through.
-
-    Libraries written in Rust report the operating system's error only in their text, hence the look at the message.
-    """
+    """Turn a full disk into one `GmcError` that names `path`; every other error passes through."""
     try:
         yield
     except Exception as error:
-        full = isinstance(error, OSError) and error.errno in DISK_FULL
-        if not full and not any(f"os error {number}" in str(error) for number in DISK_FULL):
+        if (number := _disk_full(error)) is None:
             raise
         raise GmcError(
-            f"{path}: cannot write, the disk is full or a quota is reached ({error}). "
-            "Nothing was left under this name: free some space and run the command again with --resume."
+            f"{path}: cannot write, the disk is full or a quota is reached ({os.strerror(number)}). "
+            "Free some space and run the command again (gmc train with --resume)."
         ) from error
+
+
+def _disk_full(error: BaseException) -> int | None:
+    """The number of the operating system's error when it says that the disk is full, else None.
+
+    Libraries written in Rust report that number only in their text. A full disk met while filling a temporary folder comes
+    here as the cause of a `GmcError`, which then names the folder's final name.
+    """
+    if isinstance(error, GmcError) and error.__cause__ is not None:
+        return _disk_full(error.__cause__)
+    for number in DISK_FULL:
+        if (isinstance(error, OSError) and error.errno == number) or f"os error {number}" in str(error):
+            return number
+    return None
 
 
 def fsync_directory(directory: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gmc.errors import DataError
-from gmc.files import ready_directory
+from gmc.errors import DataError, GmcError
+from gmc.files import disk_errors, ready_directory
 from gmc.training import checkpoint as module
 from gmc.training.checkpoint import load_newest, save_checkpoint
 
@@ -133,6 +133,18 @@ def test_nothing_is_pruned_when_saving_fails(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(Exception, match=r"u000020: cannot write, the disk is full"):
         save(tmp_path, 20, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["u000010"]
+
+
+def test_a_full_disk_inside_the_temporary_folder_names_the_final_one(tmp_path: Path) -> None:
+    def fill() -> None:
+        with ready_directory(tmp_path / "u000001") as folder, disk_errors(folder / "state.json"):
+            raise OSError(122, "Disk quota exceeded")
+
+    with pytest.raises(GmcError) as caught:
+        fill()
+    assert str(caught.value).startswith(f"{tmp_path / 'u000001'}: cannot write")
+    with pytest.raises(PermissionError), disk_errors(tmp_path):
+        raise PermissionError(13, "Permission denied")
 
 
 def test_saving_the_same_update_again_keeps_the_first(tmp_path: Path) -> None:

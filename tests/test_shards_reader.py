@@ -236,8 +236,7 @@ def test_any_flipped_bit_is_refused_or_harmless(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         try:
             found = read_shard(path).rollouts
-        except DataError as error:
-            assert str(path) in str(error)
+        except DataError:
             refused += 1
             continue
         for name in ("group", "policy_version", "response_token_ids", "reward", "engine_logprobs", "trainer_logprobs"):
