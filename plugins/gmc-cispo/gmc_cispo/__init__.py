@@ -1,0 +1,1 @@
+"""CISPO for gmc: token ratios clipped at an absolute cap, detached."""

@@ -1,0 +1,1 @@
+"""Masks and clips for gmc: SAT, OPSM, GMPO and CARM."""

@@ -1,0 +1,1 @@
+"""Policy objectives for gmc: DAPO, Dr. GRPO, OPMD, TOPR, VESPO, Kimi and DRO."""

@@ -1,0 +1,1 @@
+"""Ratio-weighting rules for gmc: SAPO, IcePop, MIS, DIS, TIS, AIPO, GSPO and ESTR."""

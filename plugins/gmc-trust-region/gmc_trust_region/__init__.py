@@ -1,0 +1,1 @@
+"""Trust-region rules for gmc: M2PO, BAPO and DPPO."""
