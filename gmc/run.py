@@ -8,6 +8,7 @@ runs/NAME/
   used.jsonl, metrics.jsonl          one line an update
   policies/v000100/, checkpoints/u000100/
   schedule.parquet, claims/, followers/, evals/
+  ended.json                         live mode: the trainer has made all its updates
 """
 
 import contextlib
@@ -98,6 +99,10 @@ class RunDirectory:
     @property
     def followers(self) -> Path:
         return self.path / "followers"
+
+    @property
+    def ended(self) -> Path:
+        return self.path / "ended.json"
 
     @property
     def metrics(self) -> Path:

@@ -1,0 +1,120 @@
+"""`gmc status`: one screen on a run, whether it is being trained, followed, both or neither."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gmc.cli import options
+
+WATCH_SECONDS = 2.0
+
+
+def status(
+    run: options.RunOption = Path("runs/default"),
+    json: options.JsonOption = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Redraw every two seconds until Ctrl-C.")] = False,
+) -> None:
+    """Show versions, updates, batches, followers, delays and errors of a run."""
+    from gmc.cli.output import print_json
+    from gmc.errors import UsageError
+    from gmc.live.overview import overview
+    from gmc.run import RunDirectory
+
+    if json and watch:
+        raise UsageError("--json prints one object and --watch redraws a screen: give one of them.")
+    directory = RunDirectory.open(run)
+    if json:
+        print_json(overview(directory))
+    elif watch:
+        _watch(directory)
+    else:
+        Console(highlight=False).print(screen(overview(directory)))
+
+
+def _watch(directory: Any) -> None:
+    from gmc.live.overview import overview
+
+    with Live(screen(overview(directory)), console=Console(highlight=False), auto_refresh=False) as live:
+        try:
+            while True:
+                time.sleep(WATCH_SECONDS)
+                live.update(screen(overview(directory)), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def screen(found: dict[str, Any]) -> Group:
+    """The overview for a person."""
+    head = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("run", f"{found['run']}  ({found['model']}, seed {found['seed']}, id {found['run_id']})"),
+        ("updates", _updates(found)),
+        ("policy", f"version {_or_none(found['policy_version'])} published, checkpoint {_or_none(found['checkpoint'])}"),
+        (
+            "batches",
+            f"{found['batches_launched']} launched = {found['batches_trained']} trained + {found['batches_waiting']} waiting "
+            f"+ {found['batches_in_work']} in work",
+        ),
+        ("delays", _delays(found["delays"])),
+        *((name, f"{value:.4g}") for name, value in found["metrics"].items() if value is not None),
+        ("trainer", _trainer(found["trainer"])),
+    ):
+        head.add_row(Text(name, style="bold"), Text(str(value)))
+    parts: list[Any] = [head]
+    if found["followers"]:
+        parts.append(_followers(found["followers"]))
+    parts += [
+        Text(f"{error['who']}, {error['age_seconds']:.0f} s ago: {error['error']}", style="red") for error in found["errors"]
+    ]
+    return Group(*parts)
+
+
+def _updates(found: dict[str, Any]) -> str:
+    planned = f" of {found['planned_updates']}" if found["planned_updates"] is not None else ""
+    return f"{found['updates']}{planned}{', ended' if found['ended'] else ''}"
+
+
+def _delays(delays: dict[str, float] | None) -> str:
+    if delays is None:
+        return "none yet"
+    return (
+        f"mean {delays['mean']:.1f}, median {delays['p50']}, 90 % {delays['p90']}, max {delays['max']}, last {delays['last']} "
+        f"({delays['groups']} groups)"
+    )
+
+
+def _trainer(trainer: dict[str, Any] | None) -> str:
+    if trainer is None:
+        return "no live trainer"
+    return trainer["state"] if trainer["alive"] else f"gone ({trainer['state']}, {trainer['age_seconds']:.0f} s ago)"
+
+
+def _followers(followers: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2), title_justify="left")
+    for column in ("follower", "", "version", "batches", "responses/s", "tokens/s", "state"):
+        table.add_column(column)
+    for follower in sorted(followers, key=lambda follower: (not follower["alive"], follower["name"])):
+        table.add_row(
+            follower["name"],
+            Text("alive", style="green") if follower["alive"] else Text(f"gone {follower['age_seconds']:.0f} s", style="dim"),
+            str(_or_none(follower["version"])),
+            str(follower["batches"]),
+            _rate(follower["responses_per_second"]),
+            _rate(follower["tokens_per_second"]),
+            follower["state"],
+        )
+    return table
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _or_none(value: Any) -> Any:
+    return "none" if value is None else value

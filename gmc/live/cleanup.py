@@ -1,0 +1,23 @@
+"""Removing old policies that no follower holds."""
+
+from gmc.files import withdraw_directory
+from gmc.live.followers import Watcher
+from gmc.policies import list_policies
+from gmc.run import RunDirectory
+
+NEWEST_KEPT = 2
+"""A follower may be about to load the newest policy it saw, which is the last but one by now."""
+
+
+def clean_policies(run: RunDirectory, watcher: Watcher, keep_every: int) -> list[int]:
+    """Remove published policies and return their versions.
+
+    The newest ones stay, those that a living follower holds, and every `keep_every`-th version, for evaluation.
+    """
+    held = {heartbeat.version for heartbeat in watcher.look().values()}
+    removed = []
+    for version, path in list_policies(run.policies)[:-NEWEST_KEPT]:
+        if version not in held and version % keep_every:
+            withdraw_directory(path)
+            removed.append(version)
+    return removed

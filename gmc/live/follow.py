@@ -1,0 +1,130 @@
+"""A follower: loads the newest policy, makes the batches that are still to be made with it, and stops when the run ends."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gmc.errors import DataError, GmcError
+from gmc.files import is_ready
+from gmc.live.claims import Claim, Claims
+from gmc.live.ending import has_ended
+from gmc.live.followers import Pulse, Watcher, new_name
+from gmc.live.pacing import batches_used, launch_limit
+from gmc.policies import list_policies, read_policy_info
+from gmc.run import RunDirectory
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Made:
+    """What one batch came to."""
+
+    responses: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a follower can do. Called from one thread.
+
+    load_policy: take the policy in this folder for all batches from now on. make_batch: make launch batch `batch` with the
+    policy of version `version`, which was loaded last, and write its shard at the path.
+    """
+
+    load_policy: Callable[[Path], None]
+    make_batch: Callable[[int, int, Path], Made]
+
+
+class Follower:
+    """One process that follows a live run. `follow` does the work; `pulse` tells others about it."""
+
+    def __init__(self, run: RunDirectory, work: Work, *, max_ahead: int, lease_seconds: float, name: str | None = None) -> None:
+        self._run = run
+        self._work = work
+        self._max_ahead = max_ahead
+        self.pulse = Pulse(run.followers, name or new_name(), lease_seconds)
+        self._claims = Claims(run, self.pulse.current.name, Watcher(run.followers, lease_seconds))
+        self._version: int | None = None
+
+    def follow(self, *, stopping: Callable[[], bool] = lambda: False, progress: Callable[[str], None] = lambda _: None) -> int:
+        """Make batches until the run has ended or `stopping` says so; returns how many were made.
+
+        progress: called with each new state, in words. Raises whatever the work raises; the heartbeat then says so.
+        """
+        with self.pulse.beating():
+            while not (stopping() or has_ended(self._run)):
+                waiting_for = self._step(progress)
+                if waiting_for is not None:
+                    self._say(waiting_for, progress)
+                    time.sleep(POLL_SECONDS)
+            return self.pulse.current.batches
+
+    def _step(self, progress: Callable[[str], None]) -> str | None:
+        """Make one batch. Returns None when something was done, else what keeps the follower from working."""
+        policies = list_policies(self._run.policies)
+        if not policies:
+            return "waiting for the first policy"
+        used = batches_used(self._run)
+        claim = self._claims.next_free(launch_limit(used, self._max_ahead))
+        if claim is None:
+            return f"paused: {self._max_ahead} batches are ahead of training"
+        version, folder = policies[-1]
+        if version != self._version and not self._load(version, folder, progress):
+            return None
+        if self._claims.take(claim):
+            self._make(claim, version, progress)
+        return None
+
+    def _load(self, version: int, folder: Path, progress: Callable[[str], None]) -> bool:
+        """Load a policy; False when it is gone."""
+        self._say(f"loading version {version}", progress, version=version)
+        try:
+            self._require_own(folder)
+            self._work.load_policy(folder)
+        except (DataError, OSError):
+            if is_ready(folder):
+                raise
+            return False  # cleaned away meanwhile: newer ones are there
+        self._version = version
+        return True
+
+    def _require_own(self, folder: Path) -> None:
+        found = read_policy_info(folder).run_id
+        if found != self._run.run_id:
+            raise GmcError(
+                f"{folder}: a policy of run {found}, this follower follows {self._run.run_id}; the run was started anew. "
+                "Start the follower again."
+            )
+
+    def _make(self, claim: Claim, version: int, progress: Callable[[str], None]) -> None:
+        self._say(f"generating batch {claim.batch} with version {version}", progress, version=version, batch=claim.batch)
+        made: list[Made] = []
+        started = time.monotonic()
+        try:
+            won = self._claims.publish(
+                claim, version, lambda path: made.append(self._work.make_batch(claim.batch, version, path))
+            )
+        except BaseException:
+            self._claims.release(claim)
+            raise
+        current = self.pulse.current
+        if not won:
+            progress(f"batch {claim.batch} was made by another follower, which took this one for dead")
+            self._say("between batches", progress, batch=None)
+            return
+        self._say(
+            "between batches",
+            progress,
+            batch=None,
+            batches=current.batches + 1,
+            responses=current.responses + made[0].responses,
+            tokens=current.tokens + made[0].tokens,
+            busy_seconds=current.busy_seconds + time.monotonic() - started,
+        )
+
+    def _say(self, state: str, progress: Callable[[str], None], **changes: int | float | None) -> None:
+        if state != self.pulse.current.state or changes:
+            self.pulse.say(state, **changes)
+            progress(state)

@@ -1,0 +1,127 @@
+"""What `gmc status` knows of a run, from file names, logs and heartbeats alone. Imports neither torch nor pyarrow."""
+
+import time
+import tomllib
+from collections.abc import Sequence
+from typing import Any
+
+from gmc.delays.base import GroupRef, delay_of
+from gmc.files import is_ready, read_jsonl
+from gmc.live.claims import read_ledger
+from gmc.live.ending import has_ended
+from gmc.live.followers import TRAINER, Heartbeat, read_heartbeats
+from gmc.policies import list_policies
+from gmc.run import CHECKPOINT_NAME, ROLLOUT_NAME, RunDirectory
+from gmc.run_logs import read_used
+
+SHOWN_METRICS = ("reward/mean", "ratio/ess_share", "ratio/groups_capped_share", "optimizer/gradient_norm")
+
+
+def overview(run: RunDirectory) -> dict[str, Any]:
+    """Everything that `gmc status --json` prints.
+
+    Ages and durations in seconds, rates a second of generating. batches_launched = made + in work; made = trained + waiting.
+    """
+    now = time.time()
+    used = read_used(run.used)
+    metrics = read_jsonl(run.metrics)
+    versions = _versions(run)
+    ledger = read_ledger(run)
+    trained = {group.batch for groups in used for group in groups}
+    policies = list_policies(run.policies)
+    heartbeats = read_heartbeats(run.followers)
+    failed = [heartbeat for heartbeat in heartbeats.values() if heartbeat.error]
+    trainer = heartbeats.pop(TRAINER, None)
+    return {
+        "run": str(run.path),
+        "run_id": run.run_id,
+        "model": run.record.model,
+        "seed": run.record.seed,
+        "updates": len(used),
+        "planned_updates": _planned(run),
+        "ended": has_ended(run),
+        "policy_version": policies[-1][0] if policies else None,
+        "checkpoint": max(_checkpoints(run), default=None),
+        "batches_launched": ledger.launched,
+        "batches_in_work": ledger.launched - len(versions),
+        "batches_made": len(versions),
+        "batches_trained": len(trained),
+        "batches_waiting": len(versions.keys() - trained),
+        "delays": _summary(_delays(used, versions)),
+        "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
+        "trainer": _process(trainer, now) if trainer else None,
+        "followers": [_process(heartbeat, now) for heartbeat in heartbeats.values()],
+        "errors": [
+            {"who": heartbeat.name, "age_seconds": now - heartbeat.beat_at, "error": heartbeat.error}
+            for heartbeat in sorted(failed, key=lambda heartbeat: heartbeat.beat_at, reverse=True)
+        ],
+    }
+
+
+def _versions(run: RunDirectory) -> dict[int, int]:
+    """The policy version of every batch on disk, by its file name."""
+    if not run.rollouts.is_dir():
+        return {}
+    matches = (ROLLOUT_NAME.fullmatch(path.name) for path in run.rollouts.iterdir())
+    return {int(match[1]): int(match[2]) for match in matches if match}
+
+
+def _checkpoints(run: RunDirectory) -> list[int]:
+    if not run.checkpoints.is_dir():
+        return []
+    matches = [(CHECKPOINT_NAME.fullmatch(path.name), path) for path in run.checkpoints.iterdir()]
+    return [int(match[1]) for match, path in matches if match and is_ready(path)]
+
+
+def _planned(run: RunDirectory) -> int | None:
+    path = run.settings("train")
+    if not path.is_file():
+        return None
+    planned: int = tomllib.loads(path.read_text("utf-8"))["settings"]["train"]["updates"]
+    return planned
+
+
+def _delays(used: Sequence[Sequence[GroupRef]], versions: dict[int, int]) -> list[int]:
+    """The delay of every group trained so far whose shard is on disk, in updates, in the order of use."""
+    return [
+        delay_of(update, versions[group.batch])
+        for update, groups in enumerate(used)
+        for group in groups
+        if group.batch in versions
+    ]
+
+
+def _summary(delays: Sequence[int]) -> dict[str, float] | None:
+    if not delays:
+        return None
+    ordered = sorted(delays)
+
+    def quantile(share: float) -> int:
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+    return {
+        "groups": len(ordered),
+        "mean": sum(ordered) / len(ordered),
+        "min": ordered[0],
+        "p50": quantile(0.5),
+        "p90": quantile(0.9),
+        "max": ordered[-1],
+        "last": delays[-1],
+    }
+
+
+def _process(heartbeat: Heartbeat, now: float) -> dict[str, Any]:
+    age = now - heartbeat.beat_at
+    busy = heartbeat.busy_seconds
+    return {
+        "name": heartbeat.name,
+        "alive": not heartbeat.final and age <= heartbeat.lease_seconds,
+        "state": heartbeat.state,
+        "version": heartbeat.version,
+        "batch": heartbeat.batch,
+        "batches": heartbeat.batches,
+        "responses": heartbeat.responses,
+        "responses_per_second": heartbeat.responses / busy if busy else None,
+        "tokens_per_second": heartbeat.tokens / busy if busy else None,
+        "age_seconds": age,
+    }

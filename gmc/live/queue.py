@@ -1,0 +1,80 @@
+"""The trainer's side of live mode: the queue whose delays are whatever really happens."""
+
+from collections.abc import Callable, Sequence
+
+from gmc.delays.base import GroupRef, delay_of
+from gmc.errors import DataError
+from gmc.live.claims import reopen_lost
+from gmc.live.followers import Watcher
+from gmc.live.waiting import wait_for_batch
+from gmc.run import RunDirectory
+from gmc.shards.rollout import Rollout
+from gmc.shards.store import RolloutStore, StoredShard
+
+
+class LiveQueue:
+    """Hands out the oldest complete batch not yet used, whoever made it and however old it is. Nothing is dropped.
+
+    prompts: P, groups of a batch. patience_seconds: how long an update may wait. stopping: polled while waiting.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        store: RolloutStore,
+        *,
+        prompts: int,
+        lease_seconds: float,
+        patience_seconds: float,
+        say: Callable[[str], None],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._run = run
+        self._store = store
+        self._prompts = prompts
+        self._patience_seconds = patience_seconds
+        self._say = say
+        self._stopping = stopping
+        self._used: set[int] = set()
+        self._next: StoredShard | None = None
+        self.watcher = Watcher(run.followers, lease_seconds)
+        reopen_lost(run)
+
+    @property
+    def waiting(self) -> int:
+        """Groups on disk and not yet taken."""
+        return self._prompts * sum(stored.batch not in self._used for stored in self._store.list())
+
+    def replay(self, used: Sequence[Sequence[GroupRef]], horizon: int) -> None:
+        """Know the batches of the updates in `used` as taken. Raises `DataError` when one's shard is missing."""
+        self._used = {group.batch for groups in used for group in groups}
+        missing = self._used - {stored.batch for stored in self._store.list()}
+        if missing:
+            raise DataError(f"{self._store.directory}: the shard of batch {min(missing)} is missing; restore it")
+
+    def launch(self, update: int, progress: Callable[[int], None] | None = None) -> bool:
+        """Wait for the batch of `update`; False when interrupted by `stopping`."""
+        self._next = wait_for_batch(
+            self._run,
+            self._store,
+            self._used,
+            watcher=self.watcher,
+            patience_seconds=self._patience_seconds,
+            say=self._say,
+            stopping=self._stopping,
+        )
+        return self._next is not None
+
+    def take(self, update: int) -> list[list[Rollout]]:
+        """The groups of the batch that `launch` waited for."""
+        assert self._next is not None
+        stored, self._next = self._next, None
+        delay_of(update, stored.version)  # a shard from a later version is refused
+        rows = self._store.read(stored).rollouts
+        groups_PG: list[list[Rollout]] = [[] for _ in range(rows[-1].group + 1)]
+        for row in rows:
+            groups_PG[row.group].append(row)
+        if len(groups_PG) != self._prompts:
+            raise DataError(f"{stored.path}: it holds {len(groups_PG)} groups, an update of this run takes {self._prompts}")
+        self._used.add(stored.batch)
+        return groups_PG

@@ -1,0 +1,66 @@
+"""The trainer's wait for the oldest complete batch that it has not used."""
+
+import time
+from collections.abc import Callable, Collection
+
+from gmc.errors import GmcError
+from gmc.live.claims import finish_decided, read_ledger
+from gmc.live.followers import TRAINER, Heartbeat, Watcher
+from gmc.run import RunDirectory
+from gmc.shards.store import RolloutStore, StoredShard
+
+POLL_SECONDS = 0.1
+FIRST_WORD_SECONDS = 10.0
+REPEAT_SECONDS = 60.0
+
+
+def oldest_unused(store: RolloutStore, used: Collection[int]) -> StoredShard | None:
+    """The complete batch with the lowest number that is not in `used`, or None."""
+    return next((stored for stored in store.list() if stored.batch not in used), None)
+
+
+def wait_for_batch(
+    run: RunDirectory,
+    store: RolloutStore,
+    used: Collection[int],
+    *,
+    watcher: Watcher,
+    patience_seconds: float,
+    say: Callable[[str], None],
+    stopping: Callable[[], bool] = lambda: False,
+) -> StoredShard | None:
+    """The oldest complete batch not in `used`, as soon as there is one; None when `stopping` says so.
+
+    After ten seconds, and then every minute, `say` is told what is awaited. Raises `GmcError` that says it too after
+    `patience_seconds`.
+    """
+    started = time.monotonic()
+    next_word = started + FIRST_WORD_SECONDS
+    while True:
+        finish_decided(run, read_ledger(run))
+        stored = oldest_unused(store, used)
+        if stored is not None or stopping():
+            return stored
+        alive = watcher.look()
+        now = time.monotonic()
+        if now - started > patience_seconds:
+            raise GmcError(
+                f"{run.path}: no unused batch for {now - started:.0f} s: {describe_wait(run, alive)}. "
+                "Go on with --resume, or wait longer with --set live.patience_seconds=…"
+            )
+        if now > next_word:
+            say(f"waiting for a batch: {describe_wait(run, alive)}")
+            next_word = now + REPEAT_SECONDS
+        time.sleep(POLL_SECONDS)
+
+
+def describe_wait(run: RunDirectory, alive: dict[str, Heartbeat]) -> str:
+    """Who is expected to bring the next batch, in one clause."""
+    followers = {name: heartbeat for name, heartbeat in alive.items() if name != TRAINER}
+    if not followers:
+        return f"no follower is alive; start one with gmc rollout --follow --run {run.path}"
+    holders = [(batch, holder) for batch, (_, holder) in sorted(read_ledger(run).claimed.items())]
+    busy = [f"batch {batch} by {holder}" for batch, holder in holders if holder in followers]
+    orphans = [f"batch {batch} of the dead {holder}" for batch, holder in holders if holder not in followers]
+    idle = [f"{name} is {heartbeat.state}" for name, heartbeat in followers.items() if heartbeat.batch is None]
+    return "; ".join(busy + orphans + idle)

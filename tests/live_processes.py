@@ -1,0 +1,94 @@
+"""Followers and a trainer of a live run as processes of their own, with generation and training that only pretend.
+
+python live_processes.py follower RUN MAX_AHEAD LEASE SECONDS_A_BATCH
+python live_processes.py trainer RUN UPDATES SECONDS_AN_UPDATE CHECKPOINT_EVERY
+"""
+
+import json
+import random
+import sys
+import time
+from pathlib import Path
+
+from gmc.delays.base import delay_of
+from gmc.files import append_jsonl, fsync_file, read_jsonl, ready_directory, write_json
+from gmc.live.claims import reopen_lost
+from gmc.live.cleanup import clean_policies
+from gmc.live.ending import mark_ended
+from gmc.live.follow import Follower, Made, Work
+from gmc.live.followers import TRAINER, Pulse, Watcher
+from gmc.live.waiting import wait_for_batch
+from gmc.run import RunDirectory, checkpoint_name, policy_name
+from gmc.run_logs import cut_log, read_used
+from gmc.shards.store import RolloutStore
+
+
+def publish(run: RunDirectory, version: int) -> None:
+    """A policy folder with nothing in it but its record."""
+    path = run.policies / policy_name(version)
+    if not path.exists():
+        with ready_directory(path) as folder:
+            record = {"run_id": run.run_id, "version": version, "weights_hash": "", "base_model": "", "gmc_version": ""}
+            write_json(folder / "gmc.json", record)
+
+
+def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) -> None:
+    """Follow, writing shards that say who made them with which policy loaded."""
+    loaded: list[int] = []
+
+    def load_policy(folder: Path) -> None:
+        record = json.loads((folder / "gmc.json").read_text("utf-8"))
+        loaded.append(record["version"])
+
+    def make_batch(batch: int, version: int, path: Path) -> Made:
+        time.sleep(seconds * random.Random(batch).uniform(0.5, 1.5))
+        write_json(path, {"batch": batch, "version": version, "loaded": loaded[-1]})
+        return Made(responses=4, tokens=40)
+
+    Follower(run, Work(load_policy, make_batch), max_ahead=max_ahead, lease_seconds=lease).follow()
+
+
+def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: int) -> None:
+    """Train or resume: checkpoints hold only their update index; every update that is due publishes after its checkpoint."""
+    saved = [int(path.name[1:]) for path in run.checkpoints.glob("u*")]
+    version = max(saved, default=0)
+    with run.lock():
+        cut_log(run.used, version)
+        reopen_lost(run)
+        watcher = Watcher(run.followers, 1.0)
+        store = RolloutStore(run.rollouts, run.run_id)
+        used = {group.batch for groups in read_used(run.used) for group in groups}
+        with Pulse(run.followers, TRAINER, 1.0).beating() as pulse:
+            publish(run, version)
+            while version < updates:
+                pulse.say(f"waiting for the batch of update {version}")
+                stored = wait_for_batch(run, store, used, watcher=watcher, patience_seconds=60, say=print)
+                assert stored is not None
+                shard = json.loads(stored.path.read_text("utf-8"))
+                assert shard == {"batch": stored.batch, "version": stored.version, "loaded": stored.version}
+                delay_of(version, stored.version)
+                time.sleep(seconds)
+                used.add(stored.batch)
+                append_jsonl(run.used, {"update": version, "groups": [[stored.batch, 0]]})
+                version += 1
+                if version % checkpoint_every == 0 or version == updates:
+                    fsync_file(run.used)
+                    with ready_directory(run.checkpoints / checkpoint_name(version)):
+                        pass
+                    publish(run, version)
+                    clean_policies(run, watcher, keep_every=10)
+            mark_ended(run, updates)
+
+
+if __name__ == "__main__":
+    role, path, *numbers = sys.argv[1:]
+    directory = RunDirectory.open(Path(path))
+    if role == "follower":
+        follower(directory, int(numbers[0]), float(numbers[1]), float(numbers[2]))
+    else:
+        trainer(directory, int(numbers[0]), float(numbers[1]), int(numbers[2]))
+
+
+def used_batches(run: RunDirectory) -> list[int]:
+    """Batches in the order of use."""
+    return [record["groups"][0][0] for record in read_jsonl(run.used)]
