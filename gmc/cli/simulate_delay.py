@@ -33,7 +33,10 @@ def simulate_delay(
         ),
     ] = None,
     updates: Annotated[
-        int | None, typer.Option("--updates", min=1, help="Updates to simulate. [default: 2000]", show_default=False)
+        int | None,
+        typer.Option(
+            "--updates", min=1, help="Updates to simulate. [default: 1600, or as many as are recorded]", show_default=False
+        ),
     ] = None,
     prompts: Annotated[
         int | None,

@@ -24,9 +24,10 @@ from gmc.delays.theory import theory_record
 from gmc.errors import UsageError
 from gmc.run import RUN_FILE, RunDirectory
 
-DEFAULT_UPDATES = 2000
+DEFAULT_UPDATES = 1600
 DEFAULT_SIZE = 8
 MOST_UPDATES = 1_000_000
+MOST_GROUPS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def run_delay(common: CommonRequest, spec: str, schedule: Path | None, *, overwr
     recorded = RecordedRun(common.run) if common.run is not None else None
     lengths = common.length_source(recorded)
     delays, updates = _delay_model(common, spec, recorded, lengths)
+    if updates * lengths.prompts > MOST_GROUPS:
+        raise UsageError(f"{updates:,} updates of {lengths.prompts:,} groups: a schedule holds at most {MOST_GROUPS:,} groups")
     result = simulate(delays, lengths, updates=updates)
     theory = common.theory(result.delays, updates, lengths.group_size)
     stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))

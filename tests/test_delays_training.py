@@ -1,0 +1,57 @@
+"""Delay models in real training of the embedded model: no delay is no delay, and a schedule repeats a run."""
+
+import pytest
+from training_runs import metrics_of, small_settings, train_run, weights_of
+
+from gmc.delays.schedule import schedule_of_run, write_schedule
+from gmc.run import RunDirectory
+from gmc.run_logs import read_used
+from gmc.shards.reader import read_shard
+from gmc.shards.store import RolloutStore
+
+UPDATES = 4
+
+
+def train(path, delay):
+    train_run(path, small_settings(f"delay={delay}", "estimator=gmc", f"train.updates={UPDATES}"))
+    run = RunDirectory(path, RunDirectory.open(path).record)
+    return run, RolloutStore(run.rollouts, run.run_id).list()
+
+
+@pytest.mark.slow
+def test_a_clock_of_zero_is_synchronous_training_bit_for_bit(tmp_path):
+    train(tmp_path / "fixed", "0")
+    train(tmp_path / "clock", "length:0")
+    assert weights_of(tmp_path / "clock") == weights_of(tmp_path / "fixed")
+    assert metrics_of(tmp_path / "clock") == metrics_of(tmp_path / "fixed")
+
+
+@pytest.mark.slow
+def test_training_on_the_schedule_of_a_run_repeats_it_bit_for_bit(tmp_path):
+    run, stored = train(tmp_path / "clock", "length:8")
+    used = read_used(run.used)
+    rows = schedule_of_run(used, {shard.batch: shard.version for shard in stored})
+    assert max(row.update - row.policy_version for row in rows) > 0
+    assert [[ref.batch for ref in groups] for groups in used] != [[n] * 4 for n in range(UPDATES)]
+    write_schedule(tmp_path / "schedule.parquet", rows)
+    train(tmp_path / "replayed", f"schedule:{tmp_path / 'schedule.parquet'}")
+    assert weights_of(tmp_path / "replayed") == weights_of(tmp_path / "clock")
+    kept = [{key: value for key, value in record.items() if "waiting" not in key} for record in metrics_of(tmp_path / "clock")]
+    again = metrics_of(tmp_path / "replayed")
+    assert [{key: record[key] for key in first if key in record} for first, record in zip(kept, again, strict=True)] == kept
+
+
+@pytest.mark.slow
+def test_every_row_carries_its_times_on_the_clock(tmp_path):
+    _, stored = train(tmp_path / "clock", "length:mean=1:group=mean")
+    clocks = []
+    for shard in stored:
+        rows = read_shard(shard.path).rollouts
+        assert {row.launched_at for row in rows} == {float(shard.batch)}
+        for group in range(4):
+            members = [row for row in rows if row.group == group]
+            assert len({row.ready_at for row in members}) == 1
+            tokens = sum(len(row.response_token_ids) for row in members) / len(members)
+            clocks.append(100 * (members[0].ready_at - shard.batch) / tokens)
+    assert clocks[0] > 0
+    assert clocks == pytest.approx([clocks[0]] * len(clocks))
