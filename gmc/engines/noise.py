@@ -1,0 +1,99 @@
+"""The noise floor: how far the engine's log-probs of its own samples lie from the trainer's, with the same weights.
+
+The mean difference is near zero and says nothing. What matters for whole-response ratios is the spread, which grows with the
+square root of length: a rule that caps a ratio at 1.28 is governed by rounding once log ρ spreads by a quarter.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gmc.shards.rollout import Rollout
+
+
+@dataclass(frozen=True)
+class LengthBucket:
+    """Responses of shortest … longest tokens. spread: standard deviation of their whole-response log ρ, worst: largest |log ρ|.
+
+    log ρ here is the sum over tokens of engine minus trainer log-probs (nats): what rounding alone does to a ratio.
+    """
+
+    shortest: int
+    longest: int
+    responses: int
+    spread: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class NoiseFloor:
+    """Of `tokens` tokens: mean, spread (standard deviation) and largest absolute engine-minus-trainer log-prob, in nats."""
+
+    responses: int
+    tokens: int
+    mean: float
+    spread: float
+    worst: float
+    buckets: tuple[LengthBucket, ...]
+
+    def as_record(self) -> dict[str, Any]:
+        """The same as plain values, for a log or a file."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lengths = ", ".join(
+            f"{_range(bucket)} tokens ±{bucket.spread:.2g} (worst {bucket.worst:.2g})" for bucket in self.buckets
+        )
+        return (
+            f"noise floor, engine minus trainer: ±{self.spread:.2g} a token (worst {self.worst:.2g}, mean {self.mean:.1g}, "
+            f"{self.tokens} tokens); log ρ of a whole response: {', '.join(parts)}"
+        )
+
+
+def measure_noise(rollouts: Iterable[Rollout]) -> NoiseFloor | None:
+    """The noise floor of rollouts that hold both kinds of log-probs; None when none of them does, or all are empty.
+
+    Lengths are put into buckets by powers of two.
+    """
+    differences = [
+        np.subtract(np.asarray(row.engine_logprobs, np.float64), np.asarray(row.trainer_logprobs, np.float64))
+        for row in rollouts
+        if row.engine_logprobs and row.trainer_logprobs
+    ]
+    if not differences:
+        return None
+    tokens = np.concatenate(differences)
+    return NoiseFloor(
+        responses=len(differences),
+        tokens=len(tokens),
+        mean=float(tokens.mean()),
+        spread=float(tokens.std()),
+        worst=float(np.abs(tokens).max()),
+        buckets=tuple(_buckets(differences)),
+    )
+
+
+def _buckets(differences: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> list[LengthBucket]:
+    by_power: dict[int, list[tuple[int, float]]] = {}
+    for difference in differences:
+        by_power.setdefault(int(math.log2(len(difference))), []).append((len(difference), float(difference.sum())))
+    found = []
+    for power in sorted(by_power):
+        lengths, log_rho = zip(*by_power[power], strict=True)
+        found.append(
+            LengthBucket(
+                shortest=min(lengths),
+                longest=max(lengths),
+                responses=len(lengths),
+                spread=float(np.std(log_rho)),
+                worst=float(np.abs(log_rho).max()),
+            )
+        )
+    return found
+
+
+def _range(bucket: LengthBucket) -> str:
+    return str(bucket.shortest) if bucket.shortest == bucket.longest else f"{bucket.shortest}–{bucket.longest}"
