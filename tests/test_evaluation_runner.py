@@ -193,7 +193,7 @@ def test_finished_evaluation_is_rescored_not_repeated(tmp_path: Path) -> None:
 
 
 def test_progress_counts_every_response_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, int, int]] = []
+    seen: list[tuple[float | None, int]] = []
     evaluate = runner.evaluate
 
     def watched(*args: object, **options: object) -> Result:
@@ -201,21 +201,22 @@ def test_progress_counts_every_response_once(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("evaluation_parts.evaluate", watched)
     result = run(tmp_path)
-    assert sum(new for _, _, new in seen) == 50
-    assert seen[-1][:2] == (50, sum(sample.correct for sample in result.samples()))
+    assert sum(new for _, new in seen) == 50
+    assert seen[0][0] is None
+    assert seen[-1][0] == pytest.approx(result.estimates()["avg@4"].value)
 
 
 def test_prompt_without_room_is_refused_with_the_cure(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--max-tokens \d+$"):
         run(tmp_path, policy=subject(context_tokens=70))
-    with pytest.raises(UsageError, match="template with fewer examples"):
+    with pytest.raises(UsageError, match="context is too short"):
         run(tmp_path, policy=subject(context_tokens=5))
     assert not list(tmp_path.iterdir())
     result = run(tmp_path, policy=subject(context_tokens=70), fit_length=True)
     room = result.record["spec"]["max_tokens"]
     assert 70 - 20 < room < 64
     assert result.record["notes"][-1].startswith(f"responses are limited to {room} tokens")
-    with pytest.raises(UsageError, match="template with fewer examples"):
+    with pytest.raises(UsageError, match="context is too short"):
         run(tmp_path, policy=subject(context_tokens=5), fit_length=True)
 
 

@@ -10,7 +10,6 @@ from gmc.cli import options
 eval_app = typer.Typer(
     help="Score policies on benchmarks: the newest policy of the run on the built-in arithmetic, unless told otherwise.",
     pretty_exceptions_show_locals=False,
-    rich_markup_mode="rich",
 )
 
 ASKED, SAMPLED, WHERE = "What is asked", "How answers are sampled", "Run"
@@ -25,7 +24,7 @@ def evaluate(
         typer.Option(
             "--bench",
             help="Benchmark or suite, several by comma or repetition: math500, aime24, aime25, amc23, amc24, minerva, "
-            "olympiadbench, gsm8k, arithmetic, paper-six, gac-seven. [default: arithmetic]",
+            "olympiadbench, gsm8k, arithmetic, paper-six, gac-seven. (default: arithmetic)",
             show_default=False,
             rich_help_panel=ASKED,
         ),
@@ -56,14 +55,14 @@ def evaluate(
         str | None,
         typer.Option(
             "--template",
-            help="Prompt template id. [default: the run's own, else the benchmark's]",
+            help="Prompt template id. (default: the run's own, else the benchmark's)",
             show_default=False,
             rich_help_panel=ASKED,
         ),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option("--run", help="Run directory. [default: runs/default]", show_default=False, rich_help_panel=WHERE),
+        typer.Option("--run", help="Run directory. (default: runs/default)", show_default=False, rich_help_panel=WHERE),
     ] = None,
     policy: Annotated[
         str, typer.Option("--policy", help="latest, a version, or all (a curve).", rich_help_panel=WHERE)
@@ -84,7 +83,7 @@ def evaluate(
         Path | None,
         typer.Option(
             "--out",
-            help="Folder for results. [default: RUN/evals, or evals for --model]",
+            help="Folder for results. (default: RUN/evals, or evals for --model)",
             show_default=False,
             rich_help_panel=WHERE,
         ),
@@ -96,7 +95,7 @@ def evaluate(
         int | None,
         typer.Option(
             "--n",
-            help="Samples a problem; 0 for greedy only. [default: the benchmark's]",
+            help="Samples a problem; 0 for greedy only. (default: the benchmark's)",
             show_default=False,
             rich_help_panel=SAMPLED,
         ),
@@ -104,7 +103,7 @@ def evaluate(
     greedy: Annotated[
         bool | None,
         typer.Option(
-            "--greedy/--no-greedy", help="Also decode greedily. [default: greedy]", show_default=False, rich_help_panel=SAMPLED
+            "--greedy/--no-greedy", help="Also decode greedily. (default: greedy)", show_default=False, rich_help_panel=SAMPLED
         ),
     ] = None,
     pass_k: Annotated[
@@ -113,17 +112,17 @@ def evaluate(
     ] = None,
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", help="Of the n samples. [default: 1.0]", show_default=False, rich_help_panel=SAMPLED),
+        typer.Option("--temperature", help="Of the n samples (default: 1.0).", show_default=False, rich_help_panel=SAMPLED),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option("--top-p", help="Of the n samples. [default: 1.0]", show_default=False, rich_help_panel=SAMPLED),
+        typer.Option("--top-p", help="Of the n samples (default: 1.0).", show_default=False, rich_help_panel=SAMPLED),
     ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
             "--max-tokens",
-            help="Longest response. [default: 64 embedded, else 4096]",
+            help="Longest response. (default: 64 embedded, else 4096)",
             show_default=False,
             rich_help_panel=SAMPLED,
         ),
@@ -138,7 +137,7 @@ def evaluate(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Of sampling and bootstrap. [default: 0]", show_default=False, rich_help_panel=SAMPLED),
+        typer.Option("--seed", help="Of sampling and bootstrap. (default: 0)", show_default=False, rich_help_panel=SAMPLED),
     ] = None,
     batch_sequences: Annotated[
         int, typer.Option("--batch-sequences", help="Responses generated at once.", min=1, rich_help_panel=SAMPLED)
@@ -187,12 +186,16 @@ def evaluate(
         return
 
     from gmc.cli.eval_view import run_evaluation
-    from gmc.evaluation.benchmarks import file_benchmark, select_benchmarks
+    from gmc.cli.output import say
+    from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
     from gmc.evaluation.plan import make_task
     from gmc.evaluation.subjects import base_candidate, model_candidate, run_candidates
     from gmc.run import RunDirectory
 
     benchmarks = select_benchmarks(settings.eval.benchmarks)
+    for name in settings.eval.benchmarks:
+        if name in SUITES:
+            say(f"{name}: {', '.join(SUITES[name].benchmarks)} ({SUITES[name].note})")
     if problems is not None:
         benchmarks.append(file_benchmark(problems, question_field, answer_field))
     if model is not None:

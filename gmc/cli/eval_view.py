@@ -42,10 +42,10 @@ def run_evaluation(
 
         def watch(candidate: Candidate, task: Task) -> Progress:
             bars.close()
-            bar = bars.enter_context(progress_bar(f"{task.benchmark.name} {candidate.label}", task.responses, "responses"))
+            bar = bars.enter_context(progress_bar(f"{task.benchmark.name} {candidate.label}", task.responses, "resp"))
 
-            def progress(graded: int, correct: int, new: int) -> None:
-                bar.advance(new, f"{100 * correct / graded:.1f} % of {graded} correct" if graded else "")
+            def progress(share: float | None, new: int) -> None:
+                bar.advance(new, "" if share is None else f"{100 * share:.1f} % correct")
 
             return progress
 

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     from gmc.grading import Grader
 
-Progress = Callable[[int, int, int], None]
-"""Called with (responses graded so far, correct among them, newly finished responses)."""
+Progress = Callable[[float | None, int], None]
+"""Called with (share correct of the responses graded so far, None at first; newly finished responses).
+
+The share is of sampled responses, or of greedy ones where nothing is sampled.
+"""
 
 
 def evaluate(
@@ -38,7 +41,7 @@ def evaluate(
     directory: Path,
     resume: bool = False,
     fit_length: bool = False,
-    progress: Progress = lambda graded, correct, new: None,
+    progress: Progress = lambda share, new: None,
 ) -> Result:
     """Evaluate the policy that `engine` holds and write the result into `directory`.
 
@@ -49,30 +52,29 @@ def evaluate(
     every answer check of a chunk crashed.
     """
     template = get_template(spec.template_id)
-    prompts = [template.render(problem.question, tokenizer) for problem in problems.problems]
-    prompts_ids = [template.encode(prompt, tokenizer) for prompt in prompts]
-    spec, problems = _with_room(spec, problems, prompts_ids, subject.context_tokens, fit=fit_length)
+    prompts, prompts_ids = make_prompts(tokenizer, template, problems)
+    spec, problems = with_room(spec, problems, prompts_ids, subject.context_tokens, fit=fit_length)
     described = description(
         spec, subject, problems, engine={"name": engine.name, "version": engine.version}, stop=template.stop
     )
     record = functools.partial(_record, described, benchmark, spec, problems, prompts[0])
     partial = PartialResult(directory, described, resume=resume)
     if (finished := partial.finished()) is not None:
-        progress(len(finished), sum(sample.correct for sample in finished), len(finished))
+        progress(_share_correct(finished), len(finished))
         return partial.rescore(record(finished))
     responder = _Responder(engine, tokenizer, template, spec, grader)
     size = spec.chunk_problems()
     starts = range(0, len(problems), size)
     samples: list[Sample] = []
     for chunk, start in enumerate(starts):
-        report = functools.partial(progress, len(samples), sum(sample.correct for sample in samples))
+        report = functools.partial(progress, _share_correct(samples))
         if partial.has(chunk):
             report(len(partial.read(chunk)))
         else:
             chosen = slice(start, start + size)
             partial.write(chunk, responder.answer(problems.problems[chosen], prompts[chosen], prompts_ids[chosen], report))
         samples += partial.read(chunk)
-    progress(len(samples), sum(sample.correct for sample in samples), 0)
+    progress(_share_correct(samples), 0)
     return partial.finish(len(starts), record(samples))
 
 
@@ -160,16 +162,33 @@ def _record(
     )
 
 
+def _share_correct(samples: Sequence[Sample]) -> float | None:
+    first = samples[0].decoding if samples else SAMPLED  # sampled responses stand before greedy ones
+    right = [sample.correct for sample in samples if sample.decoding == first]
+    return sum(right) / len(right) if right else None
+
+
 def _seed(seed: int, benchmark: str, problem_id: str) -> int:
     """Seed of one problem's samples; 56 bits, so every engine takes it."""
     digest = hashlib.blake2b(f"eval/{seed}/{benchmark}/{problem_id}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")
 
 
-def _with_room(
+def make_prompts(
+    tokenizer: "PreTrainedTokenizerBase", template: Template, problems: ProblemSet
+) -> tuple[list[str], list[list[int]]]:
+    """(texts, token ids) of every problem's prompt. Raises `UsageError` when the tokenizer cannot express one."""
+    prompts = [template.render(problem.question, tokenizer) for problem in problems.problems]
+    return prompts, [template.encode(prompt, tokenizer) for prompt in prompts]
+
+
+def with_room(
     spec: EvalSpec, problems: ProblemSet, prompts_ids: Sequence[list[int]], context_tokens: int | None, *, fit: bool
 ) -> tuple[EvalSpec, ProblemSet]:
-    """The spec with a response length that the model's context has room for, and a note when that is shorter than asked."""
+    """The spec with a response length that the model's context has room for, and a note when that is shorter than asked.
+
+    Raises `UsageError` when there is no room, or (without `fit`) less than asked for.
+    """
     if context_tokens is None:
         return spec, problems
     lengths = [len(ids) for ids in prompts_ids]
@@ -183,5 +202,5 @@ def _with_room(
     raise UsageError(
         f"{spec.benchmark}: problem {problems.problems[longest].problem_id} has {lengths[longest]} prompt tokens, which "
         f"leaves {max(room, 0)} of the model's {context_tokens} positions for --max-tokens {spec.max_tokens}; "
-        + (f"use --max-tokens {room}" if room > 0 else "use a template with fewer examples")
+        + (f"use --max-tokens {room}" if room > 0 else "the context is too short for this prompt")
     )

@@ -8,9 +8,10 @@ from gmc.build import build_engine, build_model
 from gmc.config.settings import Settings
 from gmc.evaluation.plan import Task
 from gmc.evaluation.results import Result
-from gmc.evaluation.runner import Progress, evaluate
+from gmc.evaluation.runner import Progress, evaluate, make_prompts, with_room
 from gmc.evaluation.subjects import Candidate
 from gmc.grading import Grader
+from gmc.problems.templates import get_template
 
 Watch = Callable[[Candidate, Task], Progress]
 """Called before each evaluation; gives what shows its progress."""
@@ -31,6 +32,9 @@ def evaluate_all(
         own = settings.model_copy(update={"model": settings.model.model_copy(update={"source": candidate.source})})
         model = build_model(own)
         subject = candidate.subject(model)
+        for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
+            _, prompts_ids = make_prompts(model.tokenizer, get_template(task.spec.template_id), task.problems)
+            with_room(task.spec, task.problems, prompts_ids, subject.context_tokens, fit=task.fit_length)
         with closing(build_engine(own, model)) as engine:
             results[candidate] = []
             for task in tasks:
