@@ -14,10 +14,19 @@ import sys
 import time
 from typing import Any
 
+CLUSTER: dict[str, Any] = {
+    "workers": 10_000,
+    "slots": 8,
+    "tokens_per_second": 40,
+    "prompts": 1024,
+    "group_size": 8,
+    "update_seconds": 5.0,
+    "sync_seconds": 1.0,
+}
 CASES: dict[str, dict[str, Any]] = {
     "4 batches ahead": {"max_ahead": 4},
     "16 batches ahead": {"max_ahead": 16},
-    "40 batches ahead, workers saturated": {"max_ahead": 40},
+    "40 batches ahead, workers saturated": {"max_ahead": 40, "update_seconds": 2.0},
     "in-flight updates": {"max_ahead": 16, "in_flight_updates": True},
     "stragglers": {"max_ahead": 16, "straggler_share": 0.05},
     "failures every 50 hours": {"max_ahead": 16, "mtbf_hours": 50.0},
@@ -30,16 +39,7 @@ def measure(case: str, updates: int) -> dict[str, Any]:
     from gmc.delays.cluster_settings import ClusterSettings
     from gmc.delays.lengths import DrawnLengths
 
-    settings = ClusterSettings(
-        workers=10_000,
-        slots=8,
-        tokens_per_second=40,
-        prompts=1024,
-        group_size=8,
-        update_seconds=5,
-        sync_seconds=1,
-        **CASES[case],
-    )
+    settings = ClusterSettings(**(CLUSTER | CASES[case]))
     lengths = DrawnLengths(1500, 0.8, prompts=1024, group_size=8, seed=1)
     begin = time.perf_counter()
     report = simulate_cluster(settings, lengths, updates=updates, seed=0)
