@@ -44,9 +44,7 @@ class NoiseFloor:
         return asdict(self)
 
     def __str__(self) -> str:
-        lengths = ", ".join(
-            f"{_range(bucket)} tokens ±{bucket.spread:.2g} (worst {bucket.worst:.2g})" for bucket in self.buckets
-        )
+        parts = [f"{_range(bucket)} tokens ±{bucket.spread:.2g} (worst {bucket.worst:.2g})" for bucket in self.buckets]
         return (
             f"noise floor, engine minus trainer: ±{self.spread:.2g} a token (worst {self.worst:.2g}, mean {self.mean:.1g}, "
             f"{self.tokens} tokens); log ρ of a whole response: {', '.join(parts)}"
