@@ -1,0 +1,131 @@
+"""kill −9 at any moment, then --resume: the same metrics and weights as the run that was left alone."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from training_runs import metrics_of, small_settings, train_run, weights_of
+
+from gmc.errors import DataError, GmcError, UsageError
+from gmc.run import RunDirectory
+from gmc.shards.store import RolloutStore
+from gmc.training.optimizer import learning_rate
+
+UPDATES = 9
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from training_runs import small_settings, train_run
+train_run(Path({path!r}), small_settings(*{assignments!r}), resume={resume!r})
+"""
+
+CASES = {
+    "fixed": ["delay=3", "estimator=gmc"],
+    "length clock": ["delay=length:10", "estimator=gmc"],
+    "rule with state": ["delay=2", "estimator.name=gac", "estimator.base=gmc"],
+    "8-bit optimizer": ["delay=1", "optimizer.name=adamw8bit"],
+}
+
+
+def assignments_of(case):
+    return [*CASES[case], f"train.updates={UPDATES}", "train.checkpoint_every=2", "train.publish_every=4"]
+
+
+def start(path, assignments, *, resume):
+    program = PROGRAM.format(tests=os.path.dirname(__file__), path=str(path), assignments=assignments, resume=resume)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def lines(path):
+    return len((path / "metrics.jsonl").read_text().splitlines()) if (path / "metrics.jsonl").exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_killed_run_resumes_to_the_same_end(case, tmp_path):
+    assignments = assignments_of(case)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert start(whole, assignments, resume=False).wait(timeout=300) == 0
+    generator = random.Random(case)
+    resume = False
+    for target in (2, 5, 7):  # kill at a random moment after this many updates stand in the log
+        process = start(killed, assignments, resume=resume)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and lines(killed) < target and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(generator.random() * 0.15)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        resume = True
+    last = start(killed, assignments, resume=True)
+    _, errors = last.communicate(timeout=300)
+    assert last.returncode == 0, errors
+    assert metrics_of(killed) == metrics_of(whole)
+    assert weights_of(killed) == weights_of(whole)
+    assert (killed / "used.jsonl").read_text() == (whole / "used.jsonl").read_text()
+    run = RunDirectory.open(killed)
+    batches = [stored.batch for stored in RolloutStore(run.rollouts, run.run_id).list()]
+    used = {tuple(group) for line in (killed / "used.jsonl").read_text().splitlines() for group in json.loads(line)["groups"]}
+    waiting = metrics_of(killed)[-1]["rollouts/groups_waiting"]
+    assert len(batches) * 4 == len(used) + waiting
+
+
+def test_sigterm_writes_a_checkpoint_and_the_resumed_run_ends_the_same(tmp_path):
+    assignments = assignments_of("fixed")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train_run(whole, small_settings(*assignments))
+    process = start(stopped, assignments, resume=False)
+    while process.poll() is None and lines(stopped) < 3:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    done = lines(stopped)
+    assert (stopped / "checkpoints" / f"u{done:06d}" / "READY").exists()
+    train_run(stopped, small_settings(*assignments), resume=True)
+    assert metrics_of(stopped) == metrics_of(whole)
+
+
+def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path):
+    path = tmp_path / "run"
+    base = ["delay=2", "optimizer.schedule=linear", "rollout.max_tokens=8", "train.checkpoint_every=2"]
+    train_run(path, small_settings(*base, "train.updates=4"))
+    train_run(path, small_settings(*base, "train.updates=8"), resume=True)
+    settings = small_settings(*base)
+    rates = [record["optimizer/learning_rate"] for record in metrics_of(path)]
+    expected = [learning_rate(update, 4 if update < 4 else 8, settings.optimizer) for update in range(8)]
+    assert rates == pytest.approx(expected)
+    # The shorter run launched nothing beyond its end, so the queue refills from version 4 on.
+    assert [record["delay/mean"] for record in metrics_of(path)] == [0, 1, 2, 2, 0, 1, 2, 2]
+
+
+def test_a_finished_run_resumed_without_a_longer_horizon_changes_nothing(tmp_path):
+    path = tmp_path / "run"
+    settings = small_settings("delay=1", "rollout.max_tokens=8", "train.updates=2")
+    train_run(path, settings)
+    before = (metrics_of(path), weights_of(path))
+    assert train_run(path, settings, resume=True)["finished"]
+    assert (metrics_of(path), weights_of(path)) == before
+
+
+def test_refusals_name_the_cure(tmp_path):
+    path = tmp_path / "run"
+    settings = small_settings("delay=2", "rollout.max_tokens=8", "train.updates=3", "train.checkpoint_every=1")
+    train_run(path, settings)
+    with pytest.raises(UsageError, match=r"--resume.*--overwrite"):
+        train_run(path, settings)
+    with pytest.raises(UsageError, match="seed"):
+        train_run(path, small_settings("seed=5"), resume=True)
+    with pytest.raises(GmcError, match=r"used\.jsonl, update|batch"):
+        train_run(path, settings.model_copy(update={"delay": "0"}), resume=True)
+    (path / "rollouts" / "b000001-v000000.parquet").unlink()
+    with pytest.raises(DataError, match=r"b000001.*missing"):
+        train_run(path, settings, resume=True)

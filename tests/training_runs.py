@@ -1,0 +1,39 @@
+"""Short runs of the real training path for tests, in process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gmc.cli.output import settings_tree
+from gmc.cli.training_view import run_training
+from gmc.config import Settings, resolve_settings
+from gmc.run import RunDirectory
+
+TIMINGS = ("time/",)
+
+
+def small_settings(*assignments: str, **flags: Any) -> Settings:
+    """4 prompts × 4 responses of at most 40 tokens on the embedded model, at a rate that moves it within few updates."""
+    base = ["rollout.prompts=4", "rollout.group_size=4", "rollout.max_tokens=40", "optimizer.learning_rate=1e-3"]
+    return resolve_settings(flags=flags, assignments=[*base, *assignments])
+
+
+def train_run(path: Path, settings: Settings, *, resume: bool = False, rollouts_from: Path | None = None) -> dict[str, Any]:
+    """`gmc train` without the command line; returns its summary."""
+    directory = RunDirectory.for_training(
+        path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=False
+    )
+    with directory.lock():
+        directory.save_settings("train", settings_tree(settings))
+        return run_training(directory, settings, rollouts_from=rollouts_from)
+
+
+def metrics_of(path: Path) -> list[dict[str, Any]]:
+    """Every update's metrics without the timings."""
+    records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in record.items() if not key.startswith(TIMINGS)} for record in records]
+
+
+def weights_of(path: Path) -> bytes:
+    """The final published weights, as bytes."""
+    return (sorted((path / "policies").glob("v*"))[-1] / "model.safetensors").read_bytes()
