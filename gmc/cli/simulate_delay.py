@@ -35,23 +35,23 @@ def simulate_delay(
     updates: Annotated[
         int | None,
         typer.Option(
-            "--updates", min=1, help="Updates to simulate. [default: 1600, or as many as are recorded]", show_default=False
+            "--updates", min=1, help="Updates to simulate. (default: 1600, or as many as are recorded)", show_default=False
         ),
     ] = None,
     prompts: Annotated[
         int | None,
-        typer.Option("--prompts", min=1, help="P, groups an update. [default: the run's, else 8]", show_default=False),
+        typer.Option("--prompts", min=1, help="P, groups an update. (default: the run's, else 8)", show_default=False),
     ] = None,
     group_size: Annotated[
         int | None,
-        typer.Option("--group-size", min=1, help="G, responses a group. [default: the run's, else 8]", show_default=False),
+        typer.Option("--group-size", min=1, help="G, responses a group. (default: the run's, else 8)", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn.")] = 0,
     schedule: Annotated[
         Path | None,
         typer.Option(
             "--schedule",
-            help="Where to write the schedule. [default: schedule.parquet, in the run if there is one]",
+            help="Where to write the schedule. (default: schedule.parquet, in the run if there is one)",
             show_default=False,
         ),
     ] = None,
@@ -64,7 +64,7 @@ def simulate_delay(
         float | None,
         typer.Option(
             "--eta",
-            help="η of the bounds, the theory's step size. [default: N^(-1/2)]",
+            help="η of the bounds, the theory's step size. (default: N^(-1/2))",
             show_default=False,
             rich_help_panel=THEORY,
         ),
@@ -98,7 +98,7 @@ def simulate_delay(
         float | None,
         typer.Option(
             "--sync-seconds",
-            help="Time to bring new weights to the workers. [default: 0]",
+            help="Time to bring new weights to the workers. (default: 0)",
             show_default=False,
             rich_help_panel=CLUSTER,
         ),
@@ -107,7 +107,7 @@ def simulate_delay(
         str | None,
         typer.Option(
             "--max-ahead",
-            help="Batches that may be launched beyond the one in training; several, as 1,2,4, are compared. [default: 1]",
+            help="Batches that may be launched beyond the one in training; several, as 1,2,4, are compared. (default: 1)",
             show_default=False,
             rich_help_panel=CLUSTER,
         ),
@@ -125,7 +125,7 @@ def simulate_delay(
         float | None,
         typer.Option(
             "--mtbf",
-            help="Mean hours between failures of a worker. [default: never]",
+            help="Mean hours between failures of a worker. (default: never)",
             show_default=False,
             rich_help_panel=CLUSTER,
         ),
@@ -134,7 +134,7 @@ def simulate_delay(
         float | None,
         typer.Option(
             "--restart-seconds",
-            help="Time a failed worker is away. [default: 120]",
+            help="Time a failed worker is away. (default: 120)",
             show_default=False,
             rich_help_panel=CLUSTER,
         ),
@@ -143,7 +143,7 @@ def simulate_delay(
         float | None,
         typer.Option(
             "--straggler-share",
-            help="Share of workers that are slow. [default: 0]",
+            help="Share of workers that are slow. (default: 0)",
             show_default=False,
             rich_help_panel=CLUSTER,
         ),
@@ -152,7 +152,7 @@ def simulate_delay(
         float | None,
         typer.Option(
             "--straggler-slowdown",
-            help="How many times slower they are. [default: 2]",
+            help="How many times slower they are. (default: 2)",
             show_default=False,
             rich_help_panel=CLUSTER,
         ),
