@@ -8,6 +8,7 @@ from tiny_models import tiny_model
 
 from gmc.errors import UsageError
 from gmc.training import attention
+from gmc.training.passes import PackedPass
 from gmc.training.scoring import Scorer
 
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
@@ -145,29 +146,64 @@ def test_splitting_padding_and_order_change_nothing(lengths, prompt_lengths, bud
     assert_same_gradients(gradients(model), expected_gradients)
 
 
-def test_rows_without_gradient_are_not_run_again(monkeypatch):
+@pytest.fixture
+def ran(monkeypatch):
+    """The micro-batches that a packed pass runs, each as [(group, samples), …]."""
+    runs = []
+    run = PackedPass.run
+
+    def recorded(self, micro_batch, *arguments, **keywords):
+        runs.append([(piece.group, piece.samples) for piece in micro_batch.pieces])
+        return run(self, micro_batch, *arguments, **keywords)
+
+    monkeypatch.setattr(PackedPass, "run", recorded)
+    return runs
+
+
+def test_rows_without_gradient_are_not_run_again(ran):
     model = tiny_model()
     scorer = Scorer(model, token_budget=30)
-    plan = scorer.plan(PROMPTS, RESPONSES)
-    assert len(plan) > 2
+    assert len(scorer.plan(PROMPTS, RESPONSES)) > 2
     current = scorer.forward(PROMPTS, RESPONSES)
-    ran = []
-    run = type(scorer.active_pass).run
-    monkeypatch.setattr(
-        type(scorer.active_pass), "run", lambda self, batch, *args, **kw: ran.append(batch) or run(self, batch, *args, **kw)
-    )
+    ran.clear()
     grad_BT = torch.zeros_like(current.logp_BT)
     grad_BT[5] = 1
     grad_BT[3] = 7  # An empty response: its gradient is at padding only and belongs to nobody.
     current.backward(grad_BT)
-    assert [[(piece.group, piece.samples) for piece in batch.pieces] for batch in ran] == [[(1, (1,))]]
-    ran.clear()
-    whole = Scorer(model).forward(PROMPTS, RESPONSES)
-    ran.clear()
-    model.network.zero_grad()
-    whole.backward(torch.zeros_like(grad_BT))
-    assert not ran
+    assert ran == [[(1, (1,))]]
+
+
+def test_a_batch_without_gradient_runs_nothing(ran):
+    model = tiny_model()
+    for token_budget in (30, 10_000):
+        current = Scorer(model, token_budget=token_budget).forward(PROMPTS, RESPONSES)
+        ran.clear()
+        current.backward(torch.zeros_like(current.logp_BT))
+        assert not ran
     assert all(parameter.grad is None for parameter in model.network.parameters())
+
+
+def test_one_micro_batch_is_run_forward_once(ran):
+    scorer = Scorer(tiny_model())
+    ran.clear()
+    current = scorer.forward(PROMPTS, RESPONSES)
+    current.backward(torch.ones_like(current.logp_BT))
+    assert len(ran) == 1
+
+
+def test_few_rows_with_gradient_are_run_again_rather_than_all_backward(reference, ran):
+    model = reference[0]
+    grad_BT = torch.zeros_like(reference[2])
+    grad_BT[[2, 4]] = reference[2][[2, 4]]
+    results = []
+    for token_budget in (10_000, 1):
+        current = Scorer(model, temperature=0.7, token_budget=token_budget).forward(PROMPTS, RESPONSES)
+        ran.clear()
+        model.network.zero_grad()
+        current.backward(grad_BT)
+        results.append(gradients(model))
+        assert ran[0] == ([(0, (2,)), (1, (0,))] if token_budget > 1 else [(0, (2,))])
+    assert_same_gradients(*results)
 
 
 def test_a_batch_of_empty_responses_is_legal():

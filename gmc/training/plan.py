@@ -85,3 +85,21 @@ def _pieces(
         if samples:
             pieces.append((Piece(group, tuple(samples)), used))
     return pieces
+
+
+def reduce(
+    micro_batch: MicroBatch,
+    prompts_P: Sequence[Sequence[int]],
+    responses_PG: Sequence[Sequence[Sequence[int]]],
+    active_B: Sequence[bool],
+) -> MicroBatch | None:
+    """The micro-batch without its inactive responses, and without the prompts nobody reads then; None when none is left."""
+    pieces: list[Piece] = []
+    tokens = 0
+    for piece in micro_batch.pieces:
+        responses_G = responses_PG[piece.group]
+        samples = tuple(sample for sample in piece.samples if active_B[piece.group * len(responses_G) + sample])
+        if samples:
+            pieces.append(Piece(piece.group, samples))
+            tokens += len(prompts_P[piece.group]) + sum(input_tokens(len(responses_G[sample])) for sample in samples)
+    return MicroBatch(tuple(pieces), tokens) if pieces else None

@@ -10,7 +10,7 @@ from torch import Tensor
 from gmc.errors import UsageError
 from gmc.models import LanguageModel
 from gmc.training.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
-from gmc.training.plan import MicroBatch, Piece, make_plan
+from gmc.training.plan import MicroBatch, Piece, make_plan, reduce
 from gmc.training.probe import packed_mismatch
 
 logger = logging.getLogger(__name__)
@@ -33,8 +33,8 @@ class Scores:
 class Forward:
     """Current log-probs of an update batch, and the way back.
 
-    logp_BT: detached, float32, 0 at padding; mask_BT: True at response tokens. When the whole batch was one micro-batch
-    its graph is kept, so that `backward` needs no second forward pass.
+    logp_BT: detached, float32, 0 at padding; mask_BT: True at response tokens. The graph of the largest micro-batch is
+    kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one micro-batch's.
     """
 
     logp_BT: Tensor
@@ -43,7 +43,7 @@ class Forward:
     _prompts_P: Prompts
     _responses_PG: Responses
     _plan: list[MicroBatch]
-    _kept: TokenScores | None
+    _kept: dict[int, TokenScores]
 
     def backward(self, grad_BT: Tensor) -> None:
         """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. May be called once.
@@ -53,18 +53,20 @@ class Forward:
         """
         grad_BT = torch.where(self.mask_BT, grad_BT, torch.zeros_like(grad_BT))
         active = (grad_BT != 0).any(dim=1).tolist()
-        kept, self._kept = self._kept, None
-        with self._scorer.active_pass.active():
-            if kept is not None:
-                if any(active):
-                    torch.autograd.backward(kept.logp_R, grad_BT[kept.rows_R, kept.columns_R])
-                return
-            group_size = len(self._responses_PG[0])
-            for micro_batch in self._plan:
-                reduced = _reduce(micro_batch, active, group_size)
-                if reduced is not None:
-                    scored = self._scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, moments=False)
-                    torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
+        kept, self._kept = self._kept, {}
+        scorer = self._scorer
+        # What is kept goes first, so that its graph is gone before another is built.
+        for index in sorted(range(len(self._plan)), key=lambda index: index not in kept):
+            reduced = reduce(self._plan[index], self._prompts_P, self._responses_PG, active)
+            scored = kept.pop(index, None)
+            if reduced is None:
+                continue
+            with scorer.active_pass.active():
+                # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
+                if scored is None or 3 * reduced.tokens < 2 * self._plan[index].tokens:
+                    scored = None
+                    scored = scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, moments=False)
+                torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
 
 
 class Scorer:
@@ -120,11 +122,9 @@ class Scorer:
     def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
         """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`."""
         plan = self.plan(prompts_P, responses_PG)
-        with torch.set_grad_enabled(len(plan) == 1):
-            scores, last = self._run(plan, prompts_P, responses_PG, moments=False)
-        kept = last if len(plan) == 1 else None
-        mask_BT = _mask(responses_PG, self.model.device)
-        return Forward(scores["logp"], mask_BT, self, prompts_P, responses_PG, plan, kept)
+        largest = max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
+        scores, kept = self._run(plan, prompts_P, responses_PG, moments=False, keep=largest)
+        return Forward(scores["logp"], _mask(responses_PG, self.model.device), self, prompts_P, responses_PG, plan, kept)
 
     def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
         """log ‖∇_θ log π(y|x)‖² of each response, float64, −inf for an empty one: log_norms_B.
@@ -159,35 +159,33 @@ class Scorer:
         return torch.where(mask_BT, squares_BT.clamp_min(0), torch.zeros_like(squares_BT)).sum(-1).log()
 
     def _run(
-        self, plan: list[MicroBatch], prompts_P: Prompts, responses_PG: Responses, *, moments: bool
-    ) -> tuple[dict[str, Tensor], TokenScores | None]:
-        """Every micro-batch, gathered into detached [B, T] tensors, and the last one's scores with their graph."""
+        self,
+        plan: Sequence[MicroBatch],
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        *,
+        moments: bool,
+        keep: int | None = None,
+    ) -> tuple[dict[str, Tensor], dict[int, TokenScores]]:
+        """Every micro-batch, gathered into detached [B, T] tensors, and the graph of the one to `keep` by its index."""
         mask_BT = _mask(responses_PG, self.model.device)
         gathered = {name: torch.zeros(mask_BT.shape, device=mask_BT.device) for name in _names(moments)}
-        scored: TokenScores | None = None
-        for micro_batch in plan:
-            with self.active_pass.active():
+        kept: dict[int, TokenScores] = {}
+        for index, micro_batch in enumerate(plan):
+            with self.active_pass.active(), torch.set_grad_enabled(index == keep):
                 scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=moments)
             parts = {"logp": scored.logp_R, "entropy": scored.entropies_R, "collision": scored.collisions_R}
             for name, values_BT in gathered.items():
                 part = parts[name]
                 assert part is not None
                 values_BT[scored.rows_R, scored.columns_R] = part.detach()
-        return gathered, scored
+            if index == keep:
+                kept[index] = scored
+        return gathered, kept
 
 
 def _names(moments: bool) -> Sequence[str]:
     return ("logp", "entropy", "collision") if moments else ("logp",)
-
-
-def _reduce(micro_batch: MicroBatch, active: Sequence[bool], group_size: int) -> MicroBatch | None:
-    """The micro-batch without its inactive rows, None when none is left."""
-    pieces = []
-    for piece in micro_batch.pieces:
-        samples = tuple(sample for sample in piece.samples if active[piece.group * group_size + sample])
-        if samples:
-            pieces.append(Piece(piece.group, samples))
-    return MicroBatch(tuple(pieces), micro_batch.tokens) if pieces else None
 
 
 def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
