@@ -1,5 +1,7 @@
 """From settings to the parts that `gmc rollout` and `gmc train` share."""
 
+from pathlib import Path
+
 import torch
 
 from gmc.config.settings import Settings
@@ -37,11 +39,22 @@ def build_scorer(settings: Settings, model: LanguageModel) -> Scorer:
     )
 
 
-def build_engine(settings: Settings, model: LanguageModel) -> Engine:
-    """The rollout engine; the in-process one shares the model's weights."""
+def build_engine(settings: Settings, model: LanguageModel, log_file: Path) -> Engine:
+    """The rollout engine, holding the model's weights. log_file: where vLLM's own messages go."""
+    compute_dtype = COMPUTE_DTYPES[settings.model.compute_dtype]
+    if settings.rollout.engine == "vllm":
+        from gmc.engines.vllm import VllmEngine
+
+        return VllmEngine(
+            model,
+            compute_dtype=compute_dtype,
+            log_file=log_file,
+            tensor_parallel=settings.rollout.tensor_parallel,
+            memory_share=settings.rollout.gpu_memory_share,
+        )
     from gmc.engines.transformers import TransformersEngine
 
-    return TransformersEngine(model, compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype])
+    return TransformersEngine(model, compute_dtype=compute_dtype)
 
 
 def build_maker(run_id: str, settings: Settings, model: LanguageModel, scorer: Scorer, engine: Engine) -> RolloutMaker:

@@ -5,6 +5,7 @@ from typing import Any
 
 from gmc.build import build_engine, build_maker, build_model, build_scorer
 from gmc.config.settings import Settings
+from gmc.engines.noise import measure_noise
 from gmc.errors import UsageError
 from gmc.models import weights_hash
 from gmc.run import RunDirectory
@@ -27,7 +28,7 @@ def generate_batches(
     run.bind_weights(weights_hash(model.weights()))
     store = RolloutStore(run.rollouts, run.run_id)
     store.clean()
-    engine = build_engine(settings, model)
+    engine = build_engine(settings, model, run.engine_log("rollout"))
     try:
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
         with maker.grader:
@@ -43,6 +44,8 @@ def generate_batches(
                 else:
                     rows = maker.make(batch, 0, advance)
                     write_shard(store.path_for(batch, 0), rows, metadata)
+                if batch == 0 and (noise := measure_noise(rows)):
+                    say(str(noise))
                 rewards += [row.reward for row in rows]
                 lengths += [len(row.response_token_ids) for row in rows]
     finally:

@@ -7,7 +7,7 @@ and the policy, never on who made it.
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from gmc import __version__
@@ -56,6 +56,7 @@ class RolloutMaker:
     engine: Engine
     grader: Grader
     scorer: Scorer | None
+    _handed_over: int | None = field(default=None, init=False)
 
     def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> list[Rollout]:
         """The P·G rollouts of launch batch `batch`, sampled by policy `version`, ordered by group then sample.
@@ -64,6 +65,9 @@ class RolloutMaker:
         whole batch crash, and whatever the engine raises.
         """
         rollout, seed = self.settings.rollout, self.settings.seed
+        if not self.engine.shares_weights and self._handed_over != version:
+            self.engine.load_weights(self.model.weights())
+            self._handed_over = version
         indices = problem_indices(batch, rollout.prompts, len(self.problem_set), seed)
         problems = [self.problem_set.problems[index] for index in indices]
         texts_P = [self.template.render(problem.question, self.model.tokenizer) for problem in problems]

@@ -8,6 +8,7 @@ runs/NAME/
   used.jsonl, metrics.jsonl          one line an update
   policies/v000100/, checkpoints/u000100/
   schedule.parquet, claims/, followers/, evals/
+  logs/                              what an engine's library prints
   ended.json                         live mode: the trainer has made all its updates
 """
 
@@ -99,6 +100,9 @@ class RunDirectory:
     @property
     def followers(self) -> Path:
         return self.path / "followers"
+
+    def engine_log(self, name: str) -> Path:
+        return self.path / "logs" / f"{name}.log"
 
     @property
     def ended(self) -> Path:

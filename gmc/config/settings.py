@@ -12,6 +12,8 @@ from gmc.engines.sampling_values import Sampling
 from gmc.estimators.normalizer import Normalizer
 
 EMBEDDED = "embedded"
+LIVE = "live"
+"""The delay of a run whose rollouts are made by `gmc rollout --follow`: whatever it comes to be."""
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -140,7 +142,7 @@ class Settings(Section):
     """Every setting of a run."""
 
     seed: int = Field(0, ge=0, description="seed of problem order and sampling")
-    delay: str = Field("64", description="D, 'shards', 'length:C', 'uniform:a:b', 'geometric:mean', 'schedule:FILE', …")
+    delay: str = Field("64", description="D, 'live', 'shards', 'length:C', 'uniform:a:b', 'geometric:mean', 'schedule:FILE', …")
     model: ModelSettings = ModelSettings()
     problems: ProblemSettings = ProblemSettings()
     rollout: RolloutSettings = RolloutSettings()
@@ -154,6 +156,11 @@ class Settings(Section):
     @classmethod
     def _number_is_fixed_delay(cls, delay: Any) -> Any:
         return str(delay) if isinstance(delay, int) and not isinstance(delay, bool) else delay
+
+    @property
+    def is_live(self) -> bool:
+        """Whether followers make the rollouts."""
+        return self.delay == LIVE
 
     def filled(self) -> "Settings":
         """The same settings with every model-dependent default filled in."""

@@ -30,10 +30,14 @@ class Completion:
 
 
 class Engine(Protocol):
-    """Samples groups of responses. One engine holds one policy at a time."""
+    """Samples groups of responses. One engine holds one policy at a time.
+
+    shares_weights: whether it samples with the trainer's own tensors; if not, each new policy goes through `load_weights`.
+    """
 
     name: str
     version: str
+    shares_weights: bool
 
     def generate(
         self,

@@ -36,6 +36,7 @@ class TransformersEngine(Engine):
 
     name = "transformers"
     version = transformers.__version__
+    shares_weights = True
 
     def __init__(
         self, model: LanguageModel, *, compute_dtype: torch.dtype | None = None, cache_bytes: int | None = None

@@ -33,6 +33,7 @@ class VllmEngine(Engine):
     """
 
     name = "vllm"
+    shares_weights = False
 
     def __init__(
         self,

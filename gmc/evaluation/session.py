@@ -35,7 +35,7 @@ def evaluate_all(
         for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
             _, prompts_ids = make_prompts(model.tokenizer, get_template(task.spec.template_id), task.problems)
             with_room(task.spec, task.problems, prompts_ids, subject.context_tokens, fit=task.fit_length)
-        with closing(build_engine(own, model)) as engine:
+        with closing(build_engine(own, model, directory / "vllm.log")) as engine:
             results[candidate] = []
             for task in tasks:
                 with closing(Grader(strict=task.spec.strict)) as grader:

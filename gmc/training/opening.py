@@ -77,7 +77,7 @@ def open_session(
     generates = delay_spec_kind(settings.delay) != "shards"
     maker = None
     if generates:
-        engine = build_engine(settings, model)
+        engine = build_engine(settings, model, run.engine_log("train"))
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, scorer, engine)
         resources.callback(maker.grader.close)
