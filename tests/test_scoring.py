@@ -191,6 +191,22 @@ def test_one_micro_batch_is_run_forward_once(ran):
     assert len(ran) == 1
 
 
+def test_weights_may_be_lent_out_between_forward_and_backward(reference):
+    """As for an anchor policy: other weights are copied in, used, and the current ones copied back."""
+    model, _, grad_BT, expected = reference
+    scorer = Scorer(model, temperature=0.7)
+    current = scorer.forward(PROMPTS, RESPONSES)
+    kept = {name: parameter.detach().clone() for name, parameter in model.network.named_parameters()}
+    for weights in (tiny_model(seed=5).weights(), kept):
+        with torch.no_grad():
+            for name, parameter in model.network.named_parameters():
+                parameter.copy_(weights[name])
+        scorer.score(PROMPTS, RESPONSES)
+    model.network.zero_grad()
+    current.backward(grad_BT)
+    assert_same_gradients(gradients(model), expected)
+
+
 def test_few_rows_with_gradient_are_run_again_rather_than_all_backward(reference, ran):
     model = reference[0]
     grad_BT = torch.zeros_like(reference[2])

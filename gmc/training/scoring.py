@@ -44,6 +44,7 @@ class Forward:
     _responses_PG: Responses
     _plan: list[MicroBatch]
     _kept: dict[int, TokenScores]
+    _weights: tuple[int, ...]
 
     def backward(self, grad_BT: Tensor) -> None:
         """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. May be called once.
@@ -55,6 +56,9 @@ class Forward:
         active = (grad_BT != 0).any(dim=1).tolist()
         kept, self._kept = self._kept, {}
         scorer = self._scorer
+        if scorer.weight_versions() != self._weights:
+            # Somebody wrote to the weights (lent them to an anchor, say): a graph over the old storage must not be used.
+            kept.clear()
         # What is kept goes first, so that its graph is gone before another is built.
         for index in sorted(range(len(self._plan)), key=lambda index: index not in kept):
             reduced = reduce(self._plan[index], self._prompts_P, self._responses_PG, active)
@@ -124,7 +128,12 @@ class Scorer:
         plan = self.plan(prompts_P, responses_PG)
         largest = max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
         scores, kept = self._run(plan, prompts_P, responses_PG, moments=False, keep=largest)
-        return Forward(scores["logp"], _mask(responses_PG, self.model.device), self, prompts_P, responses_PG, plan, kept)
+        mask_BT = _mask(responses_PG, self.model.device)
+        return Forward(scores["logp"], mask_BT, self, prompts_P, responses_PG, plan, kept, self.weight_versions())
+
+    def weight_versions(self) -> tuple[int, ...]:
+        """How often each parameter has been written to in place, as autograd counts it."""
+        return tuple(parameter._version for parameter in self.model.network.parameters())
 
     def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
         """log ‖∇_θ log π(y|x)‖² of each response, float64, −inf for an empty one: log_norms_B.
