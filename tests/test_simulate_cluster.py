@@ -105,6 +105,11 @@ def test_failures_lose_work_and_no_response():
     assert report.worker_utilization == pytest.approx(200 / 240, rel=0.02)
 
 
+def test_workers_that_fail_before_any_response_ends_are_refused():
+    with pytest.raises(UsageError, match=r"responses are cut off by failures 20 times for each that ends.*longer --mtbf"):
+        run(replace(PLENTY, mtbf_hours=0.01, restart_seconds=1.0), same(10_000))
+
+
 def plain_simulation(config, lengths, updates):
     """The same rules response by response, with a heap of slots and lists for everything else."""
     slots = [0.0] * (config.workers * config.slots)
@@ -220,7 +225,7 @@ def test_little_s_law_is_an_error_when_it_fails():
         ({"update_seconds": -1.0}, "--update-seconds -1: must be above 0"),
         ({"sync_seconds": -1.0}, "--sync-seconds -1: must be at least 0"),
         ({"max_ahead": -1}, "--max-ahead -1"),
-        ({"mtbf_hours": 0.0}, "--mtbf 0: must be above 0"),
+        ({"mtbf_hours": 0.0}, "--mtbf 0: must be at least 0.01 hours"),
         ({"straggler_share": 1.5}, "--straggler-share 1.5: is a share of the workers, from 0 to 1"),
         ({"straggler_slowdown": 0.5}, "--straggler-slowdown 0.5: must be at least 1"),
         ({"tokens_per_second": math.nan}, "--tokens-per-second nan"),

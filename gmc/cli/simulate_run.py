@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group
 
 from gmc.cli.output import say, stderr
+from gmc.cli.progress import progress_bar
 from gmc.cli.simulate_view import cluster_tables, delay_picture, delay_tables, frontier_tables, theory_tables
 from gmc.delays.base import DelayModel
 from gmc.delays.cluster import simulate_cluster
@@ -83,7 +84,8 @@ def run_delay(common: CommonRequest, spec: str, schedule: Path | None, *, overwr
     delays, updates = _delay_model(common, spec, recorded, lengths)
     if updates * lengths.prompts > MOST_GROUPS:
         raise UsageError(f"{updates:,} updates of {lengths.prompts:,} groups: a schedule holds at most {MOST_GROUPS:,} groups")
-    result = simulate(delays, lengths, updates=updates)
+    with progress_bar("simulation", updates, "updates") as bar:
+        result = simulate(delays, lengths, updates=updates, on_update=bar.advance)
     theory = common.theory(result.delays, updates, lengths.group_size)
     stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
     record = {"delay_spec": spec, "lengths": lengths.note, "seed": common.seed, **result.summary(), "theory": theory}
@@ -106,11 +108,12 @@ def run_cluster(common: CommonRequest, workers: str, max_ahead: str, options: di
     lengths = common.length_source(recorded)
     updates = common.updates or DEFAULT_UPDATES
     reports = []
-    for count, ahead in sizes:
-        settings = ClusterSettings(
-            workers=count, max_ahead=ahead, prompts=lengths.prompts, group_size=lengths.group_size, **options
-        )
-        reports.append(simulate_cluster(settings, lengths, updates=updates, seed=common.seed))
+    with progress_bar("simulation", updates * len(sizes), "updates") as bar:
+        for count, ahead in sizes:
+            settings = ClusterSettings(
+                workers=count, max_ahead=ahead, prompts=lengths.prompts, group_size=lengths.group_size, **options
+            )
+            reports.append(simulate_cluster(settings, lengths, updates=updates, seed=common.seed, on_update=bar.advance))
     best = frontier(reports)
     records = []
     for report, on_frontier in zip(reports, best, strict=True):

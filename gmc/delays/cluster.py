@@ -9,6 +9,8 @@ With in-flight updates all workers pause for every sync and continue with the ne
 generation time, in which a pause has no length, and adds the pauses to the wall clock afterwards; nothing else changes.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +28,15 @@ Floats = NDArray[np.float64]
 _STREAM = 0x57A6
 
 
-def simulate_cluster(settings: ClusterSettings, lengths: LengthSource, *, updates: int, seed: int) -> ClusterReport:
-    """Simulate `updates` updates on this cluster, fed by responses of these lengths.
+def simulate_cluster(
+    settings: ClusterSettings,
+    lengths: LengthSource,
+    *,
+    updates: int,
+    seed: int,
+    on_update: Callable[[], None] = lambda: None,
+) -> ClusterReport:
+    """Simulate `updates` updates on this cluster, fed by responses of these lengths; `on_update` is called after each.
 
     Deterministic from the seed; memory is bounded by what is in flight. Raises `GmcError` when Little's law fails.
     """
@@ -59,6 +68,7 @@ def simulate_cluster(settings: ClusterSettings, lengths: LengthSource, *, update
         published = start + cycle
         groups_over_time += (launched * prompts - trained) * cycle
         lags.publish(published)
+        on_update()
     if launched * prompts != trained + flights.groups:
         raise GmcError(f"{launched * prompts} groups launched, {trained} trained, {flights.groups} waiting: groups were lost")
     check_littles_law(groups_over_time, time_spent + flights.time_spent(published))

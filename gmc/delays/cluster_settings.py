@@ -38,10 +38,12 @@ class ClusterSettings:
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= least):
                 raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be at least {least:g}")
-        for name in ("tokens_per_second", "update_seconds", "mtbf_hours"):
+        for name in ("tokens_per_second", "update_seconds"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise UsageError(f"--{_OPTION.get(name, name).replace('_', '-')} {value:g}: must be above 0")
+            if not (math.isfinite(value) and value > 0):
+                raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be above 0")
+        if self.mtbf_hours is not None and not self.mtbf_hours >= _LEAST_MTBF_HOURS:
+            raise UsageError(f"--mtbf {self.mtbf_hours:g}: must be at least {_LEAST_MTBF_HOURS} hours")
         in_flight = self.prompts * self.group_size * (self.max_ahead + 1)
         for what, count in (("slots in all", self.total_slots), ("responses in flight", in_flight)):
             if count > _MOST:
@@ -66,4 +68,4 @@ _LEAST = {
     "straggler_share": 0,
     "straggler_slowdown": 1,
 }
-_OPTION = {"mtbf_hours": "mtbf"}
+_LEAST_MTBF_HOURS = 0.01

@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmc.delays.failures import Failures
+from gmc.errors import UsageError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _SMALL_POOL = 64
+_MOST_FAILURES_A_JOB = 20
 
 
 class Placed(NamedTuple):
@@ -41,7 +43,8 @@ class ServerPool:
     """`servers` servers and the jobs that failures sent back.
 
     slowness: service time of a job on each server, as a multiple of its work (1 by default); failures: when each server
-    fails and how long it is down, or None. Times are in any one unit.
+    fails and how long it is down, or None. Times are in any one unit. Raises `UsageError` when jobs hardly ever end before
+    their server fails.
     """
 
     def __init__(self, servers: int, *, slowness: Floats | None = None, failures: Failures | None = None) -> None:
@@ -56,6 +59,7 @@ class ServerPool:
         """Server time spent on jobs that failures cut off."""
         self.failed_jobs = 0
         """How often a job was cut off by a failure."""
+        self._finished = 0
 
     def submit(self, jobs: Integers, arrivals: Floats, work: Floats) -> Iterator[Placed]:
         """Place jobs that arrive now or later (sorted by arrival), older retries first as they come up."""
@@ -143,8 +147,14 @@ class ServerPool:
                 heapq.heappush(self._retries, _Retry(*retry))
             self._free_at[servers] = np.where(failing, fails_at + self._failures.down_time, ends)
             self._failures.advance(servers[failing])
+            if self.failed_jobs > _MOST_FAILURES_A_JOB * (self._finished + len(self._free_at)):
+                raise UsageError(
+                    f"responses are cut off by failures {_MOST_FAILURES_A_JOB} times for each that ends; "
+                    "give a longer --mtbf, shorter responses or more tokens a second"
+                )
         else:
             self._free_at[servers] = ends
+        self._finished += len(jobs) - int(failing.sum())
         self.busy += float((np.minimum(ends, fails_at) - starts).sum())
         return Placed(jobs, starts, np.where(failing, np.nan, ends))
 

@@ -1,5 +1,6 @@
 """Run a delay model without a language model: only response lengths go in, a schedule and its statistics come out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +57,12 @@ class Simulation:
         }
 
 
-def simulate(delays: DelayModel, lengths: LengthSource, *, updates: int) -> Simulation:
+def simulate(
+    delays: DelayModel, lengths: LengthSource, *, updates: int, on_update: Callable[[], None] = lambda: None
+) -> Simulation:
     """Drive `delays` through `updates` updates as training would, with lengths in place of responses.
+
+    `on_update` is called after each update.
 
     Raises `GmcError` when the run breaks Little's law or loses a group: a fault of the delay model, not of its input.
     """
@@ -88,6 +93,7 @@ def simulate(delays: DelayModel, lengths: LengthSource, *, updates: int) -> Simu
         total_waiting += delays.waiting
         statistics.add(np.repeat(ages, lengths.group_size), np.concatenate(used))
         trained.add(np.concatenate(used))
+        on_update()
     if groups_launched != len(schedule) + delays.waiting:
         raise GmcError(
             f"{groups_launched} groups launched, {len(schedule)} trained, {delays.waiting} waiting: groups were lost"
