@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
-from gmc.cli import app
+from gmc.cli.app import app
 from gmc.estimators.errors import UnknownEstimatorError
 from gmc.estimators.registry import list_estimators
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from gmc.cli.estimators_compare import compare
 from gmc.cli.options import JsonOption
 
 estimators_app = typer.Typer(
@@ -65,3 +66,6 @@ def new(
     say(f"install it:  pip install -e {folder}")
     say(f"test it:     pytest {folder}")
     say(f"train:       gmc train --estimator {name}")
+
+
+estimators_app.command("compare")(compare)

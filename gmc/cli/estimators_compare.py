@@ -1,0 +1,67 @@
+"""`gmc estimators compare`: each rule's gradient on stored rollouts, without training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli.options import JsonOption
+from gmc.estimators.normalizer import Normalizer
+
+
+def compare(
+    shard_dir: Annotated[Path, typer.Argument(help="A run, or a folder of shards.", show_default=False)],
+    model: Annotated[str, typer.Option("--model", help="The policy: a folder such as policies/v000100, or a hub id.")],
+    estimator: Annotated[
+        list[str] | None,
+        typer.Option("--estimator", help="Only this rule. May be repeated. [default: all installed]", show_default=False),
+    ] = None,
+    shards: Annotated[int, typer.Option("--shards", min=1, help="The newest shard files to use, as one batch.")] = 8,
+    fresh: Annotated[
+        int,
+        typer.Option("--fresh", min=0, help="Sample G fresh responses a prompt this often, for the on-policy gradient."),
+    ] = 0,
+    normalizer: Annotated[
+        Normalizer | None,
+        typer.Option("--normalizer", help="Loss normalizer of all rules. [default: own]", show_default=False),
+    ] = None,
+    logprobs: Annotated[
+        str | None,
+        typer.Option("--logprobs", help="Behavior log-probs: trainer or engine. [default: as stored]", show_default=False),
+    ] = None,
+    policy_version: Annotated[
+        int | None,
+        typer.Option("--policy-version", help="Version of the policy. [default: what its folder says]", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the fresh responses.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Compare what each rule makes of stored rollouts under a policy, without training.
+
+    The gradient's norm, its cosine to the unbiased gradient (and, with --fresh, to the on-policy one), and the weights.
+    """
+    import torch
+    from rich.console import Console
+
+    from gmc.cli.estimators_compare_view import comparison_view
+    from gmc.cli.output import print_json, say
+    from gmc.cli.progress import progress_bar
+    from gmc.comparison.compare import compare_rules
+    from gmc.comparison.stored import load_stored
+    from gmc.estimators.registry import build_estimator, list_estimators
+    from gmc.models import load_model
+    from gmc.training.scoring import Scorer
+
+    names = estimator or [found.name for found in list_estimators() if found.estimator is not None]
+    rules = [build_estimator(name) for name in names]
+    policy = load_model(model, device="cuda" if torch.cuda.is_available() else "cpu")
+    stored = load_stored(shard_dir, policy, shards=shards, logprobs=logprobs, policy_version=policy_version)
+    responses = sum(map(len, stored.groups))
+    say(f"{len(stored.paths)} shards, {responses} responses, policy version {stored.version}, {stored.logprob_kind} log-probs")
+    scorer = Scorer(policy, temperature=stored.sampling.temperature)
+    with progress_bar("compare", len(rules) + fresh * responses, "steps") as bar:
+        comparison = compare_rules(rules, scorer, stored, normalizer=normalizer, fresh=fresh, seed=seed, advance=bar.advance)
+    if json:
+        print_json({"shards": [str(path) for path in stored.paths], "policy_version": stored.version, **comparison.record()})
+    else:
+        Console(highlight=False).print(comparison_view(comparison))

@@ -1,0 +1,1 @@
+"""What each correction rule makes of stored rollouts under a given policy, without training."""

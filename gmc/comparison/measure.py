@@ -1,0 +1,154 @@
+"""The gradient of one rule on stored rollouts, and what it did to their weights."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gmc.comparison.stored import StoredBatch
+from gmc.errors import DataError
+from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator
+from gmc.estimators.batch import Batch, Need
+from gmc.estimators.gradient import Gradient, Skip
+from gmc.estimators.normalizer import Normalizer
+from gmc.models import load_model
+from gmc.run import policy_name
+from gmc.training.assemble import assemble, token_ids
+from gmc.training.normalize import coefficients
+from gmc.training.scoring import Scorer
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of responses (mean over tokens of ∂objective/∂log π over the advantage) with an advantage other than zero.
+
+    kept_share: of their tokens, those with a weight other than zero. removed_mass: mean of (ρ − weight)₊, the trajectory mass
+    the rule takes away (float32 rounding left out, ρ clamped at e^20). ess_share: (Σw)²/(n·Σw²), 0 without any weight.
+    """
+
+    q05: float
+    q50: float
+    q95: float
+    largest: float
+    kept_share: float
+    removed_mass: float
+    ess_share: float
+
+
+class Measurer:
+    """Measures rules one after the other on one batch under one model. The parameters' `.grad` are used and left zero."""
+
+    def __init__(self, scorer: Scorer, stored: StoredBatch, normalizer: Normalizer | None = None) -> None:
+        """normalizer: for every rule; default each rule's own."""
+        self._scorer, self._stored, self._normalizer = scorer, stored, normalizer
+        self._ids = token_ids(stored.groups)
+        self._current = scorer.forward(*self._ids)
+        self._computed: dict[tuple[Need, int], Tensor] = {}
+        self.parameters = [p for p in scorer.model.network.parameters() if p.requires_grad]
+
+    def batch(self, rule: Estimator) -> Batch:
+        """The batch with what the rule needs. Raises `DataError` when the shards or the policy folder lack something."""
+        computed: Mapping[Need, Tensor] = {
+            need: self._compute(need, rule) for need in (Need.SCORE_NORMS, Need.ANCHOR_LOGP) if need in rule.needs
+        }
+        batch = assemble(
+            self._stored.groups,
+            self._current.logp_BT,
+            self._current.mask_BT,
+            update=self._stored.version,
+            needs=rule.needs,
+            logprob_kind=self._stored.logprob_kind,
+            max_response_tokens=self._stored.sampling.max_tokens,
+            planned_updates=max(1, self._stored.version),
+            computed=computed,
+        )
+        return batch.with_advantages(rule.advantages(batch))
+
+    def gradient(self, rule: Estimator) -> tuple[Gradient, Weights, float]:
+        """The rule's gradient of the objective (ascent direction), its weights, and its learning-rate scale."""
+        batch = self.batch(rule)
+        objective_BT = rule.objective(batch)
+        masked_BT = torch.where(batch.mask_BT, objective_BT, torch.zeros_like(objective_BT))
+        (gradient_BT,) = torch.autograd.grad(masked_BT.sum(), batch.logp_BT)
+        if not bool(torch.isfinite(gradient_BT).all()):
+            raise DataError(f"estimator {rule.name}: its gradient on these rollouts is not finite")
+        normalizer = self._normalizer or rule.normalizer
+        gradient = self.backward(coefficients(batch.mask_BT, normalizer, batch.max_response_tokens) * gradient_BT)
+        result = rule.gradient(gradient)
+        if isinstance(result, Skip):
+            raise DataError(f"estimator {rule.name}: skips this update")
+        return result, self._weights(gradient_BT, batch), rule.learning_rate_scale(batch)
+
+    def backward(self, grad_BT: Tensor) -> Gradient:
+        """Σ grad · ∂log π/∂θ over the stored responses."""
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self._current.backward(grad_BT)
+        gradient = Gradient([parameter.grad for parameter in self.parameters if parameter.grad is not None]).clone()
+        for parameter in self.parameters:
+            parameter.grad = None
+        return gradient
+
+    def _compute(self, need: Need, rule: Estimator) -> Tensor:
+        key = (need, rule.anchor_lag if need is Need.ANCHOR_LOGP else 0)
+        if key not in self._computed:
+            scores = need is Need.SCORE_NORMS
+            self._computed[key] = self._scorer.log_score_norms(*self._ids) if scores else self._anchor(rule.anchor_lag)
+        return self._computed[key]
+
+    def _anchor(self, lag: int) -> Tensor:
+        model = self._scorer.model
+        wanted = max(0, self._stored.version - lag)
+        if wanted == self._stored.version:
+            return self._current.logp_BT
+        folder = Path(model.source).parent / policy_name(wanted)
+        if not folder.is_dir():
+            raise DataError(f"needs the policy {lag} updates back, and {folder} is not there")
+        anchor = Scorer(load_model(folder, device=str(model.device)), temperature=self._stored.sampling.temperature)
+        return anchor.score(*self._ids).logp_BT
+
+    def _weights(self, gradient_BT: Tensor, batch: Batch) -> Weights:
+        counted_B = (batch.advantages_B1[:, 0] != 0) & (batch.lengths_B > 0)
+        weight_BT = torch.where(batch.mask_BT, gradient_BT, 0.0).double()[counted_B] / batch.advantages_B1[counted_B].double()
+        mask_BT = batch.mask_BT[counted_B]
+        if not len(weight_BT):
+            raise DataError("every group has equal rewards, so no response has a weight; take more shards")
+        weight_B = weight_BT.sum(-1) / mask_BT.sum(-1)
+        rho_B = self.log_rho_B[counted_B].clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
+        levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64, device=weight_B.device)
+        low, middle, high = torch.quantile(weight_B, levels).tolist()
+        squared = float((weight_B**2).sum())
+        return Weights(
+            q05=low,
+            q50=middle,
+            q95=high,
+            largest=float(weight_B.max()),
+            kept_share=float((weight_BT[mask_BT] != 0).double().mean()),
+            removed_mass=float(torch.where(rho_B - weight_B > 1e-5 * rho_B, rho_B - weight_B, 0.0).mean()),
+            ess_share=float(weight_B.sum()) ** 2 / (len(weight_B) * squared) if squared > 0 else 0.0,
+        )
+
+    @property
+    def log_rho_B(self) -> Tensor:
+        """log ρ of every stored response under the policy, float64."""
+        behavior = assemble(
+            self._stored.groups,
+            self._current.logp_BT,
+            self._current.mask_BT,
+            update=self._stored.version,
+            needs=frozenset({Need.BEHAVIOR_LOGP}),
+            logprob_kind=self._stored.logprob_kind,
+            max_response_tokens=self._stored.sampling.max_tokens,
+            planned_updates=1,
+            computed={},
+        )
+        return behavior.log_ratio_BT.detach().double().sum(-1)
+
+
+def cosine(one: Gradient, other: Gradient) -> float:
+    """Cosine of two gradients; 0 when either is zero."""
+    product = one.norm() * other.norm()
+    return one.dot(other) / product if product > 0 and math.isfinite(product) else 0.0
