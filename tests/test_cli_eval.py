@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.embedded import embedded_model_path
+from gmc.evaluation.results import PartialResult
 from gmc.models import load_model
 from gmc.policies import publish_policy
 from gmc.run import RunDirectory
@@ -106,6 +107,30 @@ def test_resume_and_compare(here: Path) -> None:
     assert shown.exit_code == 0
     assert shown.stdout == ""
     assert "second minus first" in shown.stderr
+
+
+def test_interrupted_evaluation_says_how_to_go_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = gmc_json("--limit", "4", "--n", "2", "--out", "whole")["results"][0]
+    write_part, written = PartialResult.write, []
+
+    def stop(self: PartialResult, chunk: int, samples: list[Any]) -> None:
+        if written:
+            raise KeyboardInterrupt
+        written.append(chunk)
+        write_part(self, chunk, samples)
+
+    monkeypatch.setattr(PartialResult, "write", stop)
+    arguments = ("--limit", "4", "--n", "2", "--batch-sequences", "4")
+    stopped = gmc(*arguments)
+    assert stopped.exit_code != 0
+    assert "with --resume to go on" in stopped.stderr
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    resumed = gmc_json(*arguments, "--resume")["results"][0]
+    assert resumed["problems"] == whole["problems"]
+    assert resumed["scores"].keys() == whole["scores"].keys()
+    settings = (here / "runs" / "default" / "settings" / "eval.toml").read_text()
+    assert "limit = 4" in settings
 
 
 def test_dry_run_prints_settings_and_makes_nothing(here: Path) -> None:

@@ -186,7 +186,7 @@ def evaluate(
         return
 
     from gmc.cli.eval_view import run_evaluation
-    from gmc.cli.output import say
+    from gmc.cli.output import say, settings_tree
     from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
     from gmc.evaluation.plan import make_task
     from gmc.evaluation.subjects import base_candidate, model_candidate, run_candidates
@@ -217,6 +217,8 @@ def evaluate(
         )
         for benchmark in benchmarks
     ]
+    if model is None:
+        opened.save_settings("eval", settings_tree(settings))
     run_evaluation(candidates, reference, tasks, settings, directory=directory, resume=resume, as_json=json)
 
 

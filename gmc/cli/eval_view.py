@@ -49,7 +49,12 @@ def run_evaluation(
 
             return progress
 
-        found = evaluate_all(everyone, tasks, settings, directory=directory, resume=resume, watch=watch)
+        try:
+            found = evaluate_all(everyone, tasks, settings, directory=directory, resume=resume, watch=watch)
+        except KeyboardInterrupt:
+            bars.close()
+            say(f"stopped; what is done is in {directory}: give the same command with --resume to go on")
+            raise
     results = [found[candidate][index] for index in range(len(tasks)) for candidate in everyone]
     for table in result_tables(results):
         stderr.print(table)

@@ -12,6 +12,9 @@ from gmc.problems.base import ProblemSet
 from gmc.run import library_versions
 
 
+SUBJECT_KEYS = ("weights_hash", "tokenizer_hash", "version", "run_id", "compute_dtype")
+
+
 @dataclass(frozen=True)
 class EvalSpec:
     """How a benchmark is asked and answered.
@@ -61,8 +64,11 @@ class EvalSpec:
 
 @dataclass(frozen=True)
 class Subject:
-    """The policy under test. source: folder or name it was loaded from; version: its policy version in a run, None outside of
-    one; run_id: the run's id, "" outside of one; hashes as in `gmc.models`; context_tokens: longest prompt plus response.
+    """The policy under test.
+
+    source: folder or name it was loaded from; version: its policy version in a run, None outside of one; run_id: the run's id,
+    "" outside of one; hashes as in `gmc.models`; compute_dtype: type of its matrix products; context_tokens: longest prompt
+    plus response.
     """
 
     label: str
@@ -71,6 +77,7 @@ class Subject:
     weights_hash: str
     tokenizer_hash: str
     run_id: str = ""
+    compute_dtype: str = "float32"
     context_tokens: int | None = None
 
 
@@ -92,7 +99,7 @@ def fingerprint(description: Mapping[str, Any]) -> str:
     """Eight hex digits that tell one description from another; where a file lay is no part of it."""
     compared = {
         "spec": {key: value for key, value in description["spec"].items() if key != "pass_k"},
-        "model": {key: description["model"][key] for key in ("weights_hash", "tokenizer_hash", "version", "run_id")},
+        "model": {key: description["model"][key] for key in SUBJECT_KEYS},
         "problems": description["problems"]["content_hash"],
         "engine": description["engine"],
         "versions": description["versions"],

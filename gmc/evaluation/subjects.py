@@ -21,7 +21,7 @@ class Candidate:
     version: int | None = None
     run_id: str = ""
 
-    def subject(self, model: LanguageModel) -> Subject:
+    def subject(self, model: LanguageModel, compute_dtype: str) -> Subject:
         """The same policy, loaded: with the hashes of what was really loaded."""
         return Subject(
             label=self.label,
@@ -30,6 +30,7 @@ class Candidate:
             weights_hash=weights_hash(model.weights()),
             tokenizer_hash=tokenizer_hash(model.tokenizer),
             run_id=self.run_id,
+            compute_dtype=compute_dtype,
             context_tokens=model.context_tokens,
         )
 
