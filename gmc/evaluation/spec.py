@@ -11,7 +11,6 @@ from gmc.files import strict_json
 from gmc.problems.base import ProblemSet
 from gmc.run import library_versions
 
-
 SUBJECT_KEYS = ("weights_hash", "tokenizer_hash", "version", "run_id", "compute_dtype")
 
 
