@@ -43,6 +43,11 @@ def start(path, assignments, *, resume):
     return subprocess.Popen([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
 
 
+def finish(process):
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+
+
 def lines(path):
     return len((path / "metrics.jsonl").read_text().splitlines()) if (path / "metrics.jsonl").exists() else 0
 
@@ -52,7 +57,7 @@ def lines(path):
 def test_a_killed_run_resumes_to_the_same_end(case, tmp_path):
     assignments = assignments_of(case)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert start(whole, assignments, resume=False).wait(timeout=300) == 0
+    finish(start(whole, assignments, resume=False))
     generator = random.Random(case)
     resume = False
     for target in (2, 5, 7):  # kill at a random moment after this many updates stand in the log
@@ -65,9 +70,7 @@ def test_a_killed_run_resumes_to_the_same_end(case, tmp_path):
             process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
         resume = True
-    last = start(killed, assignments, resume=True)
-    _, errors = last.communicate(timeout=300)
-    assert last.returncode == 0, errors
+    finish(start(killed, assignments, resume=True))
     assert metrics_of(killed) == metrics_of(whole)
     assert weights_of(killed) == weights_of(whole)
     assert (killed / "used.jsonl").read_text() == (whole / "used.jsonl").read_text()

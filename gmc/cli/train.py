@@ -1,11 +1,14 @@
 """`gmc train`: reinforcement learning on rollouts as stale as the delay says."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gmc.cli import options
+
+if TYPE_CHECKING:
+    from gmc.config import Settings
 
 
 def train(
@@ -22,6 +25,10 @@ def train(
             show_default=False,
         ),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Publish policies to any number of gmc rollout --follow, and train on what they make."),
+    ] = False,
     updates: Annotated[
         int | None, typer.Option("--updates", help="N, planned optimizer updates. [default: 400]", show_default=False)
     ] = None,
@@ -53,14 +60,18 @@ def train(
     from gmc.cli.output import print_settings, settings_tree
     from gmc.cli.settled import settled_settings
     from gmc.config import resolve_settings
+    from gmc.config.settings import LIVE
+    from gmc.errors import UsageError
     from gmc.estimators.registry import build_estimator
 
+    if live and delay is not None:
+        raise UsageError(f"--live and --delay {delay}: followers decide how stale rollouts are. Give one of them.")
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
         flags={
             "estimator.name": estimator,
-            "delay": delay,
+            "delay": LIVE if live else delay,
             "train.updates": updates,
             "optimizer.learning_rate": learning_rate,
             "model.source": model,
@@ -77,16 +88,15 @@ def train(
     )
     build_estimator(settings.estimator["name"], {key: value for key, value in settings.estimator.items() if key != "name"})
     settings.rollout.sampling(())
+    _check_delay(settings)
     if dry_run:
         print_settings(settings, as_json=json)
         return
 
     from gmc.cli.output import print_json
     from gmc.cli.training_view import run_training
-    from gmc.delays.spec import delay_spec_kind
     from gmc.run import RunDirectory
 
-    delay_spec_kind(settings.delay)
     directory = RunDirectory.for_training(
         run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
     )
@@ -97,3 +107,13 @@ def train(
         print_json(summary)
     if not summary["finished"]:
         raise typer.Exit(1)
+
+
+def _check_delay(settings: "Settings") -> None:
+    """Refuse a bad delay before anything is created; what depends on shards or on a file is checked when the run is open."""
+    from gmc.delays.spec import delay_spec_kind, parse_delay
+
+    if not settings.is_live and delay_spec_kind(settings.delay) not in ("shards", "schedule"):
+        rollout = settings.rollout
+        updates = settings.train.updates
+        parse_delay(settings.delay, prompts=rollout.prompts, group_size=rollout.group_size, seed=settings.seed, updates=updates)

@@ -7,6 +7,7 @@ from typing import Any
 from gmc.cli.output import say
 from gmc.cli.progress import Bar, progress_bar
 from gmc.config.settings import Settings
+from gmc.live.ending import mark_ended
 from gmc.run import RunDirectory
 from gmc.training.loop import train
 from gmc.training.opening import open_session
@@ -58,6 +59,8 @@ def run_training(directory: RunDirectory, settings: Settings, *, rollouts_from: 
                 tracker.close(failed=failed)
         if finished:
             session.publish()
+            if settings.is_live:
+                mark_ended(directory, session.version)
             say(f"policy version {session.version} is in {directory.policies}; see metrics.jsonl there, and run gmc eval")
         else:
             say(f"stopped by {stop.signal_name} after update {session.version}; go on with --resume")

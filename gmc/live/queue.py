@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from gmc.delays.base import GroupRef, delay_of
 from gmc.errors import DataError
+from gmc.files import remove_leftovers
 from gmc.live.claims import reopen_lost
-from gmc.live.followers import Watcher
+from gmc.live.followers import Pulse, Watcher
 from gmc.live.waiting import wait_for_batch
 from gmc.run import RunDirectory
 from gmc.shards.rollout import Rollout
@@ -15,29 +16,37 @@ from gmc.shards.store import RolloutStore, StoredShard
 class LiveQueue:
     """Hands out the oldest complete batch not yet used, whoever made it and however old it is. Nothing is dropped.
 
-    prompts: P, groups of a batch. patience_seconds: how long an update may wait. stopping: polled while waiting.
+    pulse: the trainer's own heartbeat. prompts: P, groups of a batch. patience_seconds: how long an update may wait.
+    check: refuses a shard that does not fit the run. stopping: polled while waiting.
     """
+
+    calibrated_clock: float | None = None
+    """Live delays are measured, not simulated, so there is no clock to keep."""
 
     def __init__(
         self,
         run: RunDirectory,
         store: RolloutStore,
+        pulse: Pulse,
         *,
         prompts: int,
-        lease_seconds: float,
         patience_seconds: float,
+        check: Callable[[StoredShard], None],
         say: Callable[[str], None],
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._run = run
         self._store = store
         self._prompts = prompts
+        self._check = check
         self._patience_seconds = patience_seconds
         self._say = say
         self._stopping = stopping
         self._used: set[int] = set()
         self._next: StoredShard | None = None
-        self.watcher = Watcher(run.followers, lease_seconds)
+        self.pulse = pulse
+        self.watcher = Watcher(run.followers, pulse.current.lease_seconds)
+        remove_leftovers(run.claims)
         reopen_lost(run)
 
     @property
@@ -45,7 +54,7 @@ class LiveQueue:
         """Groups on disk and not yet taken."""
         return self._prompts * sum(stored.batch not in self._used for stored in self._store.list())
 
-    def replay(self, used: Sequence[Sequence[GroupRef]], horizon: int) -> None:
+    def replay(self, used: Sequence[Sequence[GroupRef]]) -> None:
         """Know the batches of the updates in `used` as taken. Raises `DataError` when one's shard is missing."""
         self._used = {group.batch for groups in used for group in groups}
         missing = self._used - {stored.batch for stored in self._store.list()}
@@ -54,6 +63,7 @@ class LiveQueue:
 
     def launch(self, update: int, progress: Callable[[int], None] | None = None) -> bool:
         """Wait for the batch of `update`; False when interrupted by `stopping`."""
+        self.pulse.say(f"waiting for the batch of update {update}")
         self._next = wait_for_batch(
             self._run,
             self._store,
@@ -69,7 +79,8 @@ class LiveQueue:
         """The groups of the batch that `launch` waited for."""
         assert self._next is not None
         stored, self._next = self._next, None
-        delay_of(update, stored.version)  # a shard from a later version is refused
+        self.pulse.say(f"update {update} on batch {stored.batch}, delay {delay_of(update, stored.version)}")
+        self._check(stored)
         rows = self._store.read(stored).rollouts
         groups_PG: list[list[Rollout]] = [[] for _ in range(rows[-1].group + 1)]
         for row in rows:

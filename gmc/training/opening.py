@@ -12,14 +12,19 @@ from gmc.config.settings import Settings
 from gmc.delays.shards import ShardContents
 from gmc.delays.spec import delay_spec_kind, parse_delay
 from gmc.errors import UsageError
+from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
+from gmc.live.cleanup import clean_policies
+from gmc.live.ending import unmark_ended
+from gmc.live.followers import TRAINER, Pulse
+from gmc.live.queue import LiveQueue
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
 from gmc.policies import set_aside_policies
 from gmc.run import RunDirectory
 from gmc.run_logs import cut_log, read_used
 from gmc.shards.reader import read_lengths, read_metadata
-from gmc.shards.store import RolloutStore
+from gmc.shards.store import RolloutStore, StoredShard
 from gmc.training.anchors import Anchors
 from gmc.training.checkpoint import Checkpoint, load_newest
 from gmc.training.optimizer import make_optimizer
@@ -49,7 +54,7 @@ def open_session(
     """
     rest = {key: value for key, value in settings.estimator.items() if key != "name"}
     estimator = build_estimator(settings.estimator["name"], rest)
-    settings = _with_entropies(settings, Need.BEHAVIOR_ENTROPY in estimator.needs)
+    settings = with_needs(settings, estimator)
     model = build_model(settings)
     run.bind_weights(weights_hash(model.weights()))
     store = RolloutStore(run.rollouts, run.run_id)
@@ -74,22 +79,29 @@ def open_session(
         anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
 
     planned = _planned_updates(settings, store)
-    generates = delay_spec_kind(settings.delay) != "shards"
+    tree = settings.model_dump(mode="json")
+    trackers = make_trackers(settings.train.trackers, run.run_id, run.path / "tensorboard", tree)
+    updater = Updater(model, scorer, estimator, optimizer, anchors, settings, planned)
+    saved = version if checkpoint else None
+    if settings.is_live:
+        live_queue = _live_queue(settings, store, resources, say, stopping, run, checkpoint, model)
+        session = Session(run, updater, live_queue, version, saved, trackers, say)
+        session.after_publish = lambda: _clean_policies(session, live_queue)
+        session.publish()  # followers have something to load, and a resumed trainer's weights are theirs again
+        return session
     maker = None
-    if generates:
+    if delay_spec_kind(settings.delay) != "shards":
         engine = build_engine(settings, model, run.engine_log("train"))
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, scorer, engine)
         resources.callback(maker.grader.close)
     queue = _queue(settings, store, planned, maker, stopping, run, checkpoint)
-    tree = settings.model_dump(mode="json")
-    trackers = make_trackers(settings.train.trackers, run.run_id, run.path / "tensorboard", tree)
-    updater = Updater(model, scorer, estimator, optimizer, anchors, settings, planned)
-    return Session(run, updater, queue, version, version if checkpoint else None, trackers)
+    return Session(run, updater, queue, version, saved, trackers, say)
 
 
-def _with_entropies(settings: Settings, needed: bool) -> Settings:
-    if not needed or settings.rollout.entropies:
+def with_needs(settings: Settings, estimator: Estimator) -> Settings:
+    """The settings with behavior entropies switched on when the rule asks for them."""
+    if Need.BEHAVIOR_ENTROPY not in estimator.needs or settings.rollout.entropies:
         return settings
     return settings.model_copy(update={"rollout": settings.rollout.model_copy(update={"entropies": True})})
 
@@ -106,22 +118,26 @@ def _rewind(run: RunDirectory, store: RolloutStore, version: int, say: Say) -> N
 
 
 def _check_shards(store: RolloutStore, settings: Settings, model: LanguageModel) -> None:
-    """Refuse shards that were sampled in another way than these settings say."""
-    rollout = settings.rollout
     for stored in store.list():
-        metadata = read_metadata(stored.path)
-        for what, found, wanted in (
-            ("run id", metadata.run_id, store.run_id),
-            ("tokenizer hash", metadata.tokenizer_hash, tokenizer_hash(model.tokenizer)),
-            ("rollout.group_size", metadata.group_size, rollout.group_size),
-            ("rollout.temperature", float(metadata.sampling["temperature"]), rollout.temperature),
-            ("rollout.max_tokens", int(metadata.sampling["max_tokens"]), rollout.max_tokens),
-        ):
-            if found != wanted:
-                raise UsageError(
-                    f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that they were "
-                    "made with, or use another --run"
-                )
+        _check_shard(stored, store.run_id, settings, model)
+
+
+def _check_shard(stored: StoredShard, run_id: str, settings: Settings, model: LanguageModel) -> None:
+    """Refuse a shard that was sampled in another way than these settings say."""
+    rollout = settings.rollout
+    metadata = read_metadata(stored.path)
+    for what, found, wanted in (
+        ("run id", metadata.run_id, run_id),
+        ("tokenizer hash", metadata.tokenizer_hash, tokenizer_hash(model.tokenizer)),
+        ("rollout.group_size", metadata.group_size, rollout.group_size),
+        ("rollout.temperature", float(metadata.sampling["temperature"]), rollout.temperature),
+        ("rollout.max_tokens", int(metadata.sampling["max_tokens"]), rollout.max_tokens),
+    ):
+        if found != wanted:
+            raise UsageError(
+                f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that they were "
+                "made with, or use another --run"
+            )
 
 
 def _restore(checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.optim.Optimizer) -> None:
@@ -161,8 +177,42 @@ def _queue(
         seed=settings.seed,
         updates=planned,
         shards=_contents(store) if delay_spec_kind(settings.delay) in ("shards", "schedule") else (),
+        calibrated_clock=checkpoint.extra["calibrated_clock"] if checkpoint else None,
     )
     queue = RolloutQueue(store, delays, maker, spec=settings.delay, stopping=stopping)
     if checkpoint:
         queue.replay(read_used(run.used), checkpoint.extra["planned_updates"])
     return queue
+
+
+def _live_queue(
+    settings: Settings,
+    store: RolloutStore,
+    resources: ExitStack,
+    say: Say,
+    stopping: Callable[[], bool],
+    run: RunDirectory,
+    checkpoint: Checkpoint | None,
+    model: LanguageModel,
+) -> LiveQueue:
+    live = settings.live
+    unmark_ended(run)
+    pulse = resources.enter_context(Pulse(run.followers, TRAINER, live.lease_seconds).beating())
+    queue = LiveQueue(
+        run,
+        store,
+        pulse,
+        prompts=settings.rollout.prompts,
+        patience_seconds=live.patience_seconds,
+        check=lambda stored: _check_shard(stored, run.run_id, settings, model),
+        say=say,
+        stopping=stopping,
+    )
+    if checkpoint:
+        queue.replay(read_used(run.used))
+    return queue
+
+
+def _clean_policies(session: Session, queue: LiveQueue) -> None:
+    queue.pulse.say(f"published version {session.version}", version=session.version)
+    clean_policies(session.run, queue.watcher, session.updater.settings.train.publish_every)

@@ -48,6 +48,11 @@ class RolloutQueue:
         """Groups launched and not yet taken."""
         return self._delays.waiting
 
+    @property
+    def calibrated_clock(self) -> float | None:
+        """What a self-calibrating delay model found; it goes into the checkpoint, so that a longer horizon keeps it."""
+        return self._delays.calibrated_clock
+
     def replay(self, used: Sequence[Sequence[GroupRef]], horizon: int) -> None:
         """Bring the delay model to where it stood after the updates in `used`, from the shards on disk.
 

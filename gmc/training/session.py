@@ -1,13 +1,15 @@
 """A training run in memory: the model and its rule on one side, the run directory on the other."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from gmc.delays.base import GroupRef
+from gmc.engines.noise import measure_noise
 from gmc.files import append_jsonl, fsync_file
+from gmc.live.queue import LiveQueue
 from gmc.policies import publish_policy
 from gmc.run import RunDirectory
 from gmc.training.assemble import Groups
@@ -35,15 +37,19 @@ def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class Session:
     """Holds what the loop needs. `version` is the current policy version, which is the index of the next update.
 
-    saved: the version of the newest checkpoint, None before the first.
+    saved: the version of the newest checkpoint, None before the first. say: tells a person something in one line.
+    after_publish: called when a policy was published.
     """
 
     run: RunDirectory
     updater: Updater
-    queue: RolloutQueue
+    queue: RolloutQueue | LiveQueue
     version: int
     saved: int | None
     trackers: list[Tracker] = field(default_factory=list)
+    say: Callable[[str], None] = lambda text: None
+    after_publish: Callable[[], None] = lambda: None
+    _noise_reported: bool = False
     _recorded_at: float = field(default_factory=time.perf_counter)
 
     @property
@@ -59,16 +65,30 @@ class Session:
         metrics["time/seconds"] = now - self._recorded_at
         metrics["time/tokens_per_second"] = tokens / metrics["time/seconds"]
         self._recorded_at = now
+        self._add_noise(groups, metrics)
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
         append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
         append_jsonl(self.run.metrics, {"update": update, **metrics, "rollouts/groups_waiting": self.queue.waiting})
         for tracker in self.trackers:
             tracker.log(update, metrics)
 
+    def _add_noise(self, groups: Groups, metrics: dict[str, float]) -> None:
+        """How far the engine's log-probs lie from the trainer's for rounding alone: logged always, said once a start."""
+        noise = measure_noise(row for group in groups for row in group)
+        if noise is None:
+            return
+        metrics["noise/token_spread"] = noise.spread
+        metrics["noise/response_spread"] = noise.response_spread
+        if not self._noise_reported:
+            self._noise_reported = True
+            self.say(str(noise))
+
     def save_when_due(self) -> None:
         """Checkpoint, and publish the policy, at the intervals of the settings."""
-        train = self.updater.settings.train
-        if self.version % train.publish_every == 0:
+        settings = self.updater.settings
+        train = settings.train
+        publish_every = settings.live.publish_every if settings.is_live else train.publish_every
+        if self.version % publish_every == 0:
             self.publish()
         elif self.version % train.checkpoint_every == 0:
             self.save()
@@ -87,7 +107,11 @@ class Session:
             weights=updater.model.weights(),
             optimizer=optimizer_tensors(updater.optimizer),
             estimator=prefixed(RULE, updater.estimator.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
-            extra={"planned_updates": self.planned_updates, "run_id": self.run.run_id},
+            extra={
+                "planned_updates": self.planned_updates,
+                "calibrated_clock": self.queue.calibrated_clock,
+                "run_id": self.run.run_id,
+            },
             keep=updater.settings.train.keep_checkpoints,
         )
         self.saved = self.version
@@ -96,3 +120,4 @@ class Session:
         """Publish the current policy. Only weights that a durable checkpoint can bring back ever leave the trainer."""
         self.save()
         publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
+        self.after_publish()
