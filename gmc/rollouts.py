@@ -91,7 +91,7 @@ class RolloutMaker:
         return ShardMetadata(
             run_id=self.run_id,
             model_id=self.model.source,
-            weights_hash=weights_hash(self.model.network.state_dict()),
+            weights_hash=weights_hash(self.model.weights()),
             tokenizer_hash=tokenizer_hash(self.model.tokenizer),
             vocabulary_size=self.model.vocabulary_size,
             engine=self.engine.name,

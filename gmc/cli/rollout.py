@@ -1,5 +1,6 @@
 """`gmc rollout`: sample, grade and store batches of rollouts with the initial policy."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,9 @@ def rollout(
     resume: options.ResumeOption = False,
     overwrite: options.OverwriteOption = False,
     recipe: options.RecipeOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Make rollouts with the newest policy of gmc train --live until that run ends.")
+    ] = False,
     set_: options.SetOption = None,
     dry_run: options.DryRunOption = False,
     json: options.JsonOption = False,
@@ -34,6 +38,29 @@ def rollout(
     from gmc.cli.settled import settled_settings
     from gmc.config import resolve_settings
 
+    if follow:
+        _follow(
+            run,
+            engine,
+            set_ or (),
+            {
+                "model": model,
+                "problems": problems,
+                "batches": batches,
+                "prompts": prompts,
+                "group-size": group_size,
+                "temperature": temperature,
+                "max-tokens": max_tokens,
+                "logprobs": logprobs,
+                "seed": seed,
+                "recipe": recipe,
+                "resume": resume,
+                "overwrite": overwrite,
+            },
+            dry_run=dry_run,
+            json=json,
+        )
+        return
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
@@ -75,3 +102,18 @@ def rollout(
     )
     if json:
         print_json({"run": str(run), **summary})
+
+
+def _follow(
+    run: Path, engine: str | None, assignments: Sequence[str], refused: Mapping[str, object], *, dry_run: bool, json: bool
+) -> None:
+    from gmc.cli.following import follow, follower_settings
+    from gmc.cli.output import print_json, print_settings
+
+    settings = follower_settings(run, engine, assignments, refused)
+    if dry_run:
+        print_settings(settings, as_json=json)
+        return
+    summary = follow(run, settings)
+    if json:
+        print_json(summary)

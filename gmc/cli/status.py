@@ -90,24 +90,28 @@ def _delays(delays: dict[str, float] | None) -> str:
 
 
 def _trainer(trainer: dict[str, Any] | None) -> str:
-    if trainer is None:
-        return "no live trainer"
-    return trainer["state"] if trainer["alive"] else f"gone ({trainer['state']}, {trainer['age_seconds']:.0f} s ago)"
+    return "none in live mode" if trainer is None else _state(trainer)
+
+
+def _state(process: dict[str, Any]) -> str:
+    if process["alive"]:
+        return str(process["state"])
+    ago = f"{process['age_seconds']:.0f} s ago"
+    return f"{process['state']} {ago}" if process["ended"] else f"gone: silent for {ago[:-4]} while {process['state']}"
 
 
 def _followers(followers: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2), title_justify="left")
-    for column in ("follower", "", "version", "batches", "responses/s", "tokens/s", "state"):
-        table.add_column(column)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("follower", "version", "batches", "responses/s", "tokens/s", "state"):
+        table.add_column(column, no_wrap=column != "state")
     for follower in sorted(followers, key=lambda follower: (not follower["alive"], follower["name"])):
         table.add_row(
             follower["name"],
-            Text("alive", style="green") if follower["alive"] else Text(f"gone {follower['age_seconds']:.0f} s", style="dim"),
             str(_or_none(follower["version"])),
             str(follower["batches"]),
             _rate(follower["responses_per_second"]),
             _rate(follower["tokens_per_second"]),
-            follower["state"],
+            Text(_state(follower), style="green" if follower["alive"] else "dim"),
         )
     return table
 

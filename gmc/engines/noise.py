@@ -30,13 +30,17 @@ class LengthBucket:
 
 @dataclass(frozen=True)
 class NoiseFloor:
-    """Of `tokens` tokens: mean, spread (standard deviation) and largest absolute engine-minus-trainer log-prob, in nats."""
+    """Of `tokens` tokens: mean, spread (standard deviation) and largest absolute engine-minus-trainer log-prob, in nats.
+
+    response_spread: standard deviation of whole-response log ρ over all lengths.
+    """
 
     responses: int
     tokens: int
     mean: float
     spread: float
     worst: float
+    response_spread: float
     buckets: tuple[LengthBucket, ...]
 
     def as_record(self) -> dict[str, Any]:
@@ -70,6 +74,7 @@ def measure_noise(rollouts: Iterable[Rollout]) -> NoiseFloor | None:
         mean=float(tokens.mean()),
         spread=float(tokens.std()),
         worst=float(np.abs(tokens).max()),
+        response_spread=float(np.std([difference.sum() for difference in differences])),
         buckets=tuple(_buckets(differences)),
     )
 

@@ -116,6 +116,7 @@ def _process(heartbeat: Heartbeat, now: float) -> dict[str, Any]:
     return {
         "name": heartbeat.name,
         "alive": not heartbeat.final and age <= heartbeat.lease_seconds,
+        "ended": heartbeat.final,
         "state": heartbeat.state,
         "version": heartbeat.version,
         "batch": heartbeat.batch,

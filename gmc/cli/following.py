@@ -1,0 +1,92 @@
+"""`gmc rollout --follow`: what a person sees of a follower, and which settings it takes from the run's trainer."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gmc.cli.output import say, settings_tree
+from gmc.cli.settled import settled_settings
+from gmc.config import resolve_settings
+from gmc.config.settings import Settings
+from gmc.errors import GmcError, UsageError
+
+FIRST_POLL_SECONDS = 0.5
+WORD_SECONDS = 10.0
+OWN_SECTIONS = ("live",)
+OWN_KEYS = {
+    "model": ("device", "compute_dtype", "trust_remote_code"),
+    "rollout": ("engine", "tensor_parallel", "gpu_memory_share", "batches"),
+}
+
+
+def follower_settings(run: Path, engine: str | None, assignments: Sequence[str], refused: Mapping[str, Any]) -> Settings:
+    """The settings of the run's trainer with this follower's engine and machine; waits until there are some.
+
+    refused: flags by name that a follower cannot have. Raises `UsageError` when one is given, when `--set` changes what the
+    trainer decides, and when the run is not live; `GmcError` when no trainer comes within live.patience_seconds.
+    """
+    for name, value in refused.items():
+        if value not in (None, False):
+            raise UsageError(f"--follow with --{name}: a follower takes that from the run's trainer. Leave it out.")
+    patience = resolve_settings(assignments=assignments).live.patience_seconds
+    settled = _wait_for_trainer(run, patience)
+    settings = resolve_settings(settled=settled, flags={"rollout.engine": engine}, assignments=assignments)
+    if not settings.is_live:
+        raise UsageError(f"{run}: its trainer runs with --delay {settings.delay}, not --live, and makes its own rollouts.")
+    theirs, ours = _shared(settings_tree(resolve_settings(settled=settled))), _shared(settings_tree(settings))
+    for section in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(section) != ours.get(section):
+            raise UsageError(f"--follow changes [{section}], which the run's trainer decides. Leave it out.")
+    return settings
+
+
+def _wait_for_trainer(run: Path, patience_seconds: float) -> dict[str, Any]:
+    started = last_word = time.monotonic()
+    while not (run / "settings" / "train.toml").is_file():
+        now = time.monotonic()
+        if now - started > patience_seconds:
+            raise GmcError(f"{run}: no trainer came for {now - started:.0f} s; start it with gmc train --live --run {run}")
+        if now - last_word > WORD_SECONDS:
+            say(f"waiting for gmc train --live --run {run}")
+            last_word = now
+        time.sleep(FIRST_POLL_SECONDS)
+    return settled_settings(run, resume=True, overwrite=False)
+
+
+def _shared(tree: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        section: {key: value for key, value in values.items() if key not in OWN_KEYS.get(section, ())}
+        if isinstance(values, Mapping)
+        else values
+        for section, values in tree.items()
+        if section not in OWN_SECTIONS
+    }
+
+
+class StateLines:
+    """Prints a follower's state now and then."""
+
+    def __init__(self) -> None:
+        self._said_at = 0.0
+
+    def __call__(self, state: str) -> None:
+        """Print the state unless one was printed a moment ago."""
+        now = time.monotonic()
+        if now - self._said_at > WORD_SECONDS:
+            say(state)
+            self._said_at = now
+
+
+def follow(run: Path, settings: Settings) -> dict[str, Any]:
+    """Follow the run; returns the summary of `--json`."""
+    from gmc.live.rollouts import follow_run
+    from gmc.run import RunDirectory
+    from gmc.training.signals import stop_on_signals
+
+    directory = RunDirectory.open(run)
+    with stop_on_signals() as stop:
+        summary = follow_run(directory, settings, say=say, progress=StateLines(), stopping=lambda: bool(stop))
+    ended = f"stopped by {stop.signal_name}" if stop else "the run has ended"
+    say(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
+    return {"run": str(run), **summary}
