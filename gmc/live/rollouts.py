@@ -23,7 +23,6 @@ from gmc.shards.rollout import ShardMetadata
 from gmc.shards.writer import write_shard
 from gmc.training.opening import with_needs
 
-
 Say = Callable[[str], None]
 
 
