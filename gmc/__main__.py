@@ -1,0 +1,5 @@
+"""`python -m gmc` is the `gmc` command."""
+
+from gmc.cli.app import main
+
+main()
