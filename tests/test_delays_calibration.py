@@ -40,13 +40,27 @@ def test_the_clock_is_a_pure_function_of_seed_and_lengths():
     def clock(seed, lengths):
         model = parse_delay("length:mean=10", prompts=4, group_size=2, seed=seed, updates=30)
         model.calibrate([lengths(batch) for batch in range(model.calibration_batches)])
-        return model.clock
+        return model.calibrated_clock
 
     assert clock(0, lognormal(1, 4, 2)) == clock(0, lognormal(1, 4, 2))
     assert clock(0, lognormal(1, 4, 2)) != clock(0, lognormal(2, 4, 2))
     # Lengths ten times as long need a clock ten times as slow, up to the rounding of lengths.
     tenfold = clock(0, lognormal(1, 4, 2)) / clock(0, lognormal(1, 4, 2, average=5700.0))
     assert tenfold == pytest.approx(10, rel=0.01)
+
+
+def test_a_known_clock_is_kept_when_more_updates_are_planned():
+    def run(updates, clock=None):
+        model = parse_delay("length:mean=10", prompts=4, group_size=2, seed=0, updates=updates, calibrated_clock=clock)
+        return model, drive(model, updates, lognormal(1, 4, 2))
+
+    first, short = run(30)
+    again, long = run(50, first.calibrated_clock)
+    assert again.calibration_batches == 0
+    assert again.calibrated_clock == first.calibrated_clock
+    assert long.taken[:30] == short.taken
+    assert long.launches[: len(short.launches)] == short.launches
+    assert run(50)[0].calibrated_clock != first.calibrated_clock
 
 
 def test_constant_lengths_give_the_delay_of_a_fixed_one():

@@ -28,7 +28,7 @@ def test_a_clock_of_zero_is_synchronous_training_bit_for_bit(tmp_path):
 
 @pytest.mark.slow
 def test_training_on_the_schedule_of_a_run_repeats_it_bit_for_bit(tmp_path):
-    run, stored = train(tmp_path / "clock", "length:8")
+    run, stored = train(tmp_path / "clock", "lognormal:2:1")
     used = read_used(run.used)
     rows = schedule_of_run(used, {shard.batch: shard.version for shard in stored})
     assert max(row.update - row.policy_version for row in rows) > 0

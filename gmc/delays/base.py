@@ -59,6 +59,11 @@ class DelayModel(ABC):
         """Tell the response lengths (tokens) of the first `calibration_batches` batches, which stay to be launched."""
         raise ValueError(f"{type(self).__name__} needs no calibration")
 
+    @property
+    def calibrated_clock(self) -> float | None:
+        """What `calibrate` found, to be kept in a checkpoint and given to `parse_delay` on resume; None where there is none."""
+        return None
+
     @abstractmethod
     def next_launch(self, update: int) -> int | None:
         """The launch batch that the current version (`update`) must generate now, or None when update can `take`."""

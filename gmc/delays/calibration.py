@@ -23,11 +23,13 @@ _STREAM = 0xCA1B
 class CalibratedClockDelay(ClockDelay):
     """The length-driven clock with C still open until `calibrate` is told the lengths of the first batches.
 
-    mean: wanted mean delay over the run, in updates. Raises `UsageError` when `updates` are too few for it: the mean over N
-    updates is at most (N − 1)/2, reached when version 0 generates everything.
+    mean: wanted mean delay over the run, in updates; clock: C if it was found before. Raises `UsageError` when `updates` are
+    too few for the mean: over N updates it is at most (N − 1)/2, reached when version 0 generates everything.
     """
 
-    def __init__(self, mean: float, group_rule: GroupRule, *, prompts: int, updates: int, seed: int) -> None:
+    def __init__(
+        self, mean: float, group_rule: GroupRule, *, prompts: int, updates: int, seed: int, clock: float | None = None
+    ) -> None:
         largest = (updates - 1) / 2
         if mean >= largest:
             raise UsageError(
@@ -35,21 +37,21 @@ class CalibratedClockDelay(ClockDelay):
                 f"generates everything; ask for a smaller mean or for more than {math.floor(2 * mean + 1)} updates"
             )
         batches = max(1, min(math.ceil(_WANTED_GROUPS / prompts), int(mean / 2)))
-        self._length_duration = LengthDuration(math.nan, group_rule)
+        self._length_duration = LengthDuration(math.nan if clock is None else clock, group_rule)
         super().__init__(self._length_duration, prompts=prompts, updates=updates, earliest_start=float(batches - 1))
         self._mean = mean
         self._updates = updates
         self._seed = seed
-        self._calibration_batches = batches
+        self._calibration_batches = batches if clock is None else 0
 
     @property
     def calibration_batches(self) -> int:
         return self._calibration_batches
 
     @property
-    def clock(self) -> float:
-        """C, in updates per 100 tokens; NaN before `calibrate`."""
-        return self._length_duration.clock
+    def calibrated_clock(self) -> float | None:
+        """C, in updates per 100 tokens; None before `calibrate`."""
+        return None if math.isnan(self._length_duration.clock) else self._length_duration.clock
 
     def calibrate(self, lengths_BPG: Sequence[Sequence[Sequence[int]]]) -> None:
         if len(lengths_BPG) != self._calibration_batches:
@@ -66,7 +68,7 @@ class CalibratedClockDelay(ClockDelay):
         )
 
     def next_launch(self, update: int) -> int | None:
-        if math.isnan(self.clock):
+        if self.calibrated_clock is None:
             raise ValueError("length:mean=M must be calibrated before the first launch")
         return super().next_launch(update)
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from gmc.delays.base import DelayModel, GroupTimes, delay_of
-from gmc.delays.calibration import CalibratedClockDelay
 from gmc.delays.clock import ClockDelay
 from gmc.delays.lengths import Lengths, LengthSource
 from gmc.delays.littles_law import check_littles_law
@@ -109,5 +108,5 @@ def simulate(
         launched=launched,
         waiting=delays.waiting,
         waits=delays.waits if isinstance(delays, ClockDelay) else None,
-        clock=delays.clock if isinstance(delays, CalibratedClockDelay) else None,
+        clock=delays.calibrated_clock,
     )

@@ -45,12 +45,20 @@ def delay_spec_kind(spec: str) -> DelayKind:
 
 
 def parse_delay(
-    spec: str, *, prompts: int, group_size: int, seed: int, updates: int, shards: Sequence[ShardContents] = ()
+    spec: str,
+    *,
+    prompts: int,
+    group_size: int,
+    seed: int,
+    updates: int,
+    shards: Sequence[ShardContents] = (),
+    calibrated_clock: float | None = None,
 ) -> DelayModel:
     """The delay model that `spec` describes.
 
     prompts, group_size: P and G; updates: planned number of updates; shards: what is on disk before the first update,
-    needed by `shards`, and checked by `schedule:FILE`. Raises `UsageError` naming the spec, with examples, for a bad one.
+    needed by `shards`, and checked by `schedule:FILE`; calibrated_clock: what an earlier model of the same run found, so that a
+    resumed run with other planned updates keeps it. Raises `UsageError` naming the spec, with examples, for a bad one.
     """
     kind = delay_spec_kind(spec)
     if kind == "shards":
@@ -67,7 +75,7 @@ def parse_delay(
         on_disk = {shard.batch: shard.policy_version for shard in shards}
         return ScheduleDelay(rows, path, prompts=prompts, updates=updates, on_disk=on_disk)
     if kind == "length":
-        return _length(spec, prompts=prompts, updates=updates, seed=seed)
+        return _length(spec, prompts=prompts, updates=updates, seed=seed, known_clock=calibrated_clock)
     return ClockDelay(_random(spec, kind, seed), prompts=prompts, updates=updates)
 
 
@@ -100,7 +108,7 @@ def _lognormal(spec: str, mean_text: str, sigma_text: str, *, seed: int) -> Dura
     return LognormalDuration(mean, sigma, seed=seed)
 
 
-def _length(spec: str, *, prompts: int, updates: int, seed: int) -> DelayModel:
+def _length(spec: str, *, prompts: int, updates: int, seed: int, known_clock: float | None) -> DelayModel:
     group_rule: GroupRule = "slowest"
     clock: float | None = None
     mean: float | None = None
@@ -120,7 +128,7 @@ def _length(spec: str, *, prompts: int, updates: int, seed: int) -> DelayModel:
         _refuse(spec, "length needs a clock C (updates per 100 tokens) or mean=M")
     if mean == 0:
         return ClockDelay(LengthDuration(0.0, group_rule), prompts=prompts, updates=updates)
-    return CalibratedClockDelay(mean, group_rule, prompts=prompts, updates=updates, seed=seed)
+    return CalibratedClockDelay(mean, group_rule, prompts=prompts, updates=updates, seed=seed, clock=known_clock)
 
 
 def _number(spec: str, text: str, what: str) -> float:
