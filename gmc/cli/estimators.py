@@ -21,7 +21,7 @@ def list_rules(context: typer.Context, json: JsonOption = False) -> None:
         return
     from rich.console import Console
 
-    from gmc.cli.estimators_view import list_record, list_table
+    from gmc.cli.estimators_view import list_record, list_view
     from gmc.cli.output import print_json
     from gmc.estimators.registry import list_estimators
 
@@ -29,7 +29,7 @@ def list_rules(context: typer.Context, json: JsonOption = False) -> None:
     if json:
         print_json({"estimators": [list_record(one) for one in found]})
     else:
-        Console().print(list_table(found))
+        Console().print(list_view(found))
 
 
 @estimators_app.command("show")

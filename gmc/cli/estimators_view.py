@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -24,25 +24,28 @@ def list_record(found: Found) -> dict[str, Any]:
     return {**record, "scope": rule.scope, "needs": _needs(rule), "summary": rule.summary, "error": None}
 
 
-def list_table(found: Sequence[Found]) -> Table:
-    """One row a rule: name, scope, needs, one line; grouped by distribution."""
-    caption = "μ: log-probs of the behavior policy. Details: gmc estimators show NAME"
-    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0), caption=caption, caption_justify="left")
-    table.add_column("rule", style="bold", no_wrap=True)
-    table.add_column("scope", no_wrap=True)
-    table.add_column("needs", max_width=16)
-    table.add_column("what it does", ratio=1)
+def list_view(found: Sequence[Found]) -> Group:
+    """One row a rule: name, scope, needs, one line; a table for each distribution, gmc's own first."""
+    parts: list[RenderableType] = []
+    width = max((len(one.name) for one in found), default=0)
     for owner in sorted({one.distribution for one in found}, key=lambda owner: (not owner.startswith("gmc "), owner)):
-        table.add_section()
-        table.add_row(Text(f"from {owner}", style="dim"))
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=not parts)
+        table.add_column("rule", style="bold", min_width=width, no_wrap=True)
+        table.add_column("scope", min_width=len("sequence"), no_wrap=True)
+        table.add_column("needs", min_width=14, max_width=14)
+        table.add_column("what it does", ratio=1)
         for one in (one for one in found if one.distribution == owner):
-            if one.estimator is None:
-                table.add_row(Text(one.name, style="red"), Text("broken", style="red"), "", Text(one.error or ""))
-            else:
-                rule = one.estimator()
-                needs = ", ".join(_needs(rule)).replace(Need.BEHAVIOR_LOGP.value, "μ") or "nothing"
-                table.add_row(one.name, rule.scope, Text(needs), Text(rule.summary))
-    return table
+            table.add_row(*_list_row(one))
+        parts += [Text(f"from {owner}", style="dim"), table]
+    return Group(*parts, Text("μ: log-probs of the behavior policy. Details: gmc estimators show NAME", style="dim"))
+
+
+def _list_row(found: Found) -> tuple[str | Text, str | Text, Text, Text]:
+    if found.estimator is None:
+        return Text(found.name, style="red"), Text("broken", style="red"), Text(), Text(found.error or "")
+    rule = found.estimator()
+    needs = ", ".join(_needs(rule)).replace(Need.BEHAVIOR_LOGP.value, "μ") or "nothing"
+    return found.name, rule.scope, Text(needs), Text(rule.summary)
 
 
 def show_record(rule: type[Estimator]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ class Kimi(Estimator):
     summary = "Kimi k1.5: A·log π minus a squared trajectory log-ratio"
     formula = "κ = (R − R̄) − τ·log ρ"
     reference = "Kimi team, arXiv 2501.12599, equation 3"
-    evidence = "As ROLL's documentation quotes the paper; ROLL itself squares token log-ratios, which is dro with beta = tau."
+    evidence = "Third-party: ROLL quotes the equation so, but itself squares token log-ratios, which is dro with beta = tau."
     scope = "sequence"
     bounded = False
     equal_rewards_vanish = False
