@@ -43,6 +43,11 @@ class Comparer:
             return self.leaves(gold.text, answer.text)
         return False
 
+    def any_reading(self, golds: Iterable[Shape], answer: Shape) -> bool | None:
+        """Whether the answer is the gold in any of its readings."""
+        verdicts = [self.equal(gold, answer) for gold in golds]
+        return True if True in verdicts else None if None in verdicts else False
+
     def _several(self, gold: Shape, answer: Shape) -> bool | None:
         if isinstance(gold, Several) and isinstance(answer, Several):
             return self._several_both(gold, answer)

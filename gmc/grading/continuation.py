@@ -14,7 +14,6 @@ _CUT = re.compile(
     rf"(?:Problem|Question|Exercise|Q|Human|User|Instruction)(?:{_S}\d{{1,6}})?{_S}(?:\*\*)?{_S}(?::|\n))",
     re.IGNORECASE,
 )
-_LEAD_IN = 80
 
 
 def drop_thinking(text: str) -> str:
@@ -46,12 +45,10 @@ def drop_thinking(text: str) -> str:
 def cut_continuation(text: str) -> str:
     """Keep what stands before the first sign that the model began another problem or turn.
 
-    A response may open by restating its problem: a heading with no more than one short line before it is no cut.
+    A response may open by restating its problem: a heading at its very start, or after a line that ends in a colon, is no cut.
     """
     for match in _CUT.finditer(text):
         before = text[: match.start()].strip()
-        restated = match["heading"] is not None and len(before) <= _LEAD_IN and not re.search(r"[\n\d]", before)
-        if not before or restated:
-            continue
-        return text[: match.start()]
+        if before and not (match["heading"] is not None and "\n" not in before and before.endswith(":")):
+            return text[: match.start()]
     return text

@@ -41,4 +41,5 @@ def to_latex(text: str) -> str:
     text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run.group().translate(_SUPERSCRIPTS) + "}", text)
     text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + run.group().translate(_SUBSCRIPTS) + "}", text)
     text = text.translate(_TABLE)
-    return text if text.isascii() else unicodedata.normalize("NFKC", text)
+    # Compatibility forms (mathematical alphabets, fullwidth digits) may become glyphs of the table.
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TABLE)

@@ -6,6 +6,9 @@ subscripts are compared here, on the text, and letters the parser mistreats are 
 
 import re
 
+from gmc.grading.boxes import closing_braces
+from gmc.grading.rational import NotRationalError, TooLargeError, evaluate
+
 _SYMBOL = re.compile(
     r"\\(?P<command>[a-zA-Z]+)|(?P<letter>[a-zA-Z])(?P<prime>'*)(?:_(?P<short>[a-zA-Z0-9])|_\{(?P<long>[^{}]*)\})?(?P<after>'*)"
 )
@@ -22,19 +25,39 @@ _SIDE_BY_SIDE = re.compile(r"(?<!_)\d \d")
 _INDEX = re.compile(r"\\(?:sum|prod|lim)_\{?([a-zA-Z])(?==|\\to)")
 _DEFINITE = re.compile(r"\\int_.*?d ?([a-zA-Z])(?![a-zA-Z])")
 _UNREADABLE = re.compile(r"__|[@#?`~\"]|\\(?:ldots|text|url|href|input|write|def)(?![a-zA-Z])")
+# A sum or product over a hundred thousand terms or more is not evaluated.
+_LONG_RANGE = re.compile(r"\\(?:sum|prod)_.*?(?:\d{6}|10\^\{?(?:[5-9]|\d\d))")
+_NUMERIC_POWER = re.compile(r"[\d)}]\^(?=[{\d])")
+_LARGEST_EXPONENT = 10_000
 MAX_EXPRESSION = 600
 MAX_NESTING = 60
 
 
 def unreadable(text: str) -> bool:
     """Whether a text is no expression at all, or too large a one to hand to a parser."""
-    if len(text) > MAX_EXPRESSION or _SIDE_BY_SIDE.search(text) or _UNREADABLE.search(text):
+    if len(text) > MAX_EXPRESSION or _SIDE_BY_SIDE.search(text) or _UNREADABLE.search(text) or _LONG_RANGE.search(text):
         return True
     depth = deepest = 0
     for mark in text:
         depth += (mark in "({[") - (mark in ")}]")
         deepest = max(deepest, depth)
-    return deepest > MAX_NESTING
+    return deepest > MAX_NESTING or _has_tower(text)
+
+
+def _has_tower(text: str) -> bool:
+    """Whether a number is raised to a power that no computer writes out."""
+    closing = closing_braces(text)
+    for match in _NUMERIC_POWER.finditer(text):
+        start = match.end()
+        exponent = text[start + 1 : closing[start]] if start in closing else text[start : start + 1]
+        try:
+            if abs(evaluate(exponent)) > _LARGEST_EXPONENT:
+                return True
+        except TooLargeError:
+            return True
+        except NotRationalError:
+            continue
+    return False
 
 
 def symbols(text: str) -> frozenset[str]:

@@ -11,15 +11,23 @@ _NUMBER_WORDS = {
 }  # fmt: skip
 _NAMED = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi"
 _TEXT = r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal|up)?|mbox|hbox|mathrm|mathsf|mathtt|operatorname\*?)"
+_MONTH = re.compile(r"(?i:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]*$")
 _FONT = r"\\(?:mathbf|mathit|mathcal|boldsymbol|bm|pmb|underline|emph|boxed|fbox|ensuremath|bold|bf|rm|displaystyle)"
 _END = r"(?![a-zA-Z])"
+_BRACED = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_ARGUMENT = rf"[0-9a-zA-Z]|\\(?!frac|sqrt|binom)[a-zA-Z]+{_END}(?!\{{)"
 
 
 def _text(match: re.Match[str]) -> str:
     r"""`\text{17}` is a number, `\mathrm{e}` a letter, `\mathrm{~cm}` a word."""
-    content = " ".join(match[1].replace("~", " ").replace(r"\ ", " ").split())
+    content = re.sub(r"\\[ ,;:!]|[~{}]", " ", match[1])
+    content = " ".join(content.split())
     if not content:
         return " "
+    # `\text{12 cm}` is a value with a unit; `\text{12 June}` is a date.
+    amount = re.fullmatch(r"(-?\d[\d,./]*) ?([^\W\d_]+)", content)
+    if amount and not _MONTH.match(amount[2]):
+        return rf"{amount[1]} \text{{{amount[2]}}}"
     if re.fullmatch(r"[\d.,+\-/ ()%:]+|\\[a-zA-Z]+|[ei]", content) or (content == "d" and "mathrm" in match.group()):
         return f" {content} "
     return rf"\text{{{content}}}"
@@ -35,6 +43,7 @@ def _compile(rules: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]
 
 # Over the whole answer: delimiters, sizes, spacing, fonts, wrappers of words.
 WRAPPING: tuple[Rule, ...] = _compile((
+    (r"(?<=[\w)}])\*\*(?=[\w({\\-])", "^"),
     (r"\\\$|\$|\\[()]|(?<!\\)\\[\[\]](?!\d)|[€£]|\\pounds\b|\*\*|`|\s", " "),
     (rf"\\(?:left|right|middle)(?![a-zA-Z])\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", " "),
     (rf"\\(?:textstyle|scriptstyle|limits|nolimits|bfseries|itshape|centering|strut|mathstrut){_END}", " "),
@@ -49,10 +58,11 @@ WRAPPING: tuple[Rule, ...] = _compile((
     (r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", " "),
     (rf"{_FONT}\s*\{{([^{{}}]*)\}}", r"{\1}"),
     (rf"{_FONT}{_END}(?!\s*\{{)", " "),
-    (rf"{_TEXT}\s*\{{([^{{}}]*)\}}", _text),
+    (rf"{_TEXT}\s*({_BRACED})", _text),
     (rf"\\mathrm\s+([a-zA-Z0-9]){_END}", r" \1"),
     (r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}", r"\\text{\1 \2}"),
-    (r"\\text\{\s*(?:the )?(?:empty|null) set\s*\}", r"\\emptyset "),
+    (r"\\text\{\s*(?i:(?:the )?(?:empty|null) set|no (?:real )?solutions?)\s*\}", r"\\emptyset "),
+    (r"\(?\s*\\text\{\s*\(?mod\s*\}\s*(\w+)\s*\)?|\(\s*mod\s+(\w+)\s*\)", lambda m: rf"\pmod{{{m[1] or m[2]}}}"),
     (r"\\text\{\s*(?i:all real numbers|all reals|the real numbers|reals)\s*\}", r"\\mathbb{R}"),
     (r"\\text\{\s*(?i:infinity)\s*\}", r"\\infty "),
     (r"\\text\{\s*degrees?\s*\}", r"^\\circ "),
@@ -80,7 +90,7 @@ SYMBOLS: tuple[Rule, ...] = _compile((
     (rf"\\varnothing{_END}|\\\{{\s*\\\}}", r"\\emptyset "),
     (r"\\(?:Bbb|mathds|mathbb)\s*\{?\s*([RZNQC])\s*\}?", r"\\mathbb{\1}"),
     (rf"\\(?:reals|Reals|R){_END}", r"\\mathbb{R}"),
-    (rf"\\(?:infin|infty){_END}|(?<![\\a-zA-Z])(?:infinity|infty|inf|oo){_END}", r"\\infty "),
+    (rf"\\(?:infin|infty|infinity|inf){_END}|(?<![\\a-zA-Z])(?:infinity|infty|inf|oo){_END}", r"\\infty "),
     (rf"\\var(theta|phi|epsilon|rho|sigma){_END}", r"\\\1"),
     (r"\*\*", "^"),
     (rf"\*|\\(?:times|ast|cdot){_END}", r"\\cdot "),
@@ -97,10 +107,8 @@ SYMBOLS: tuple[Rule, ...] = _compile((
     (r"\bnp\.(?=[a-z])|\\operatorname\s*(?=\\)", ""),
     (rf"(?<![\\a-zA-Z])({_NAMED}){_END}", r"\\\1 "),
     (rf"(?<![\\a-zA-Z])(and|or){_END}", r"\\text{\1}"),
-    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*([0-9a-zA-Z])", r"\\\1{\2}{\3}"),
-    (r"\\(frac|binom)\s*([0-9a-zA-Z])\s*(?=\{)", r"\\\1{\2}"),
-    (rf"\\(frac|binom)\s*([0-9a-zA-Z])\s*(\\(?!frac|sqrt|binom)[a-zA-Z]+){_END}", r"\\\1{\2}{\3}"),
-    (r"\\(frac|binom)\s*(\{[^{}]*\})\s*([0-9a-zA-Z])", r"\\\1\2{\3}"),
+    (rf"\\(frac|binom)\s*({_ARGUMENT})", r"\\\1{\2}"),
+    (rf"\\(frac|binom)\s*({_BRACED})\s*({_ARGUMENT})", r"\\\1\2{\3}"),
     (r"\\frac\s*(\{[^{}]*\})\s+(?=\{)", r"\\frac\1"),
     (r"\\(frac|sqrt|binom)\s+(?=[{\[])", r"\\\1"),
     (r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+|[a-zA-Z])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),

@@ -44,6 +44,9 @@ def whole_answer(text: str) -> str | None:
     line = text.strip()
     if not line or "\n" in line or len(line) > _LONGEST_LINE or line.endswith("=") or OPEN_BOX.search(line):
         return None
+    # One dollar sign is a price ("$5") or mathematics cut off in the middle ("$n = 2").
+    if line.count("$") % 2 and not re.search(r"\$\s?\d", line):
+        return None
     words = _WORD.findall(re.sub(r"\\text\s*\{[^{}]*\}", "", line))
     return line.replace("**", "") if len(words) <= _MOST_WORDS else None
 

@@ -8,7 +8,7 @@ _BOLD = r"(?:\*\*|__)?"
 _ADVERB = "(?:therefore|thus|simply|then|hence|just)(?![a-z])"
 _IS = rf"(?:is|are|would be|should be|equals)(?![a-z])(?:{_S}{_ADVERB})?{_S}[:：]?|[:：=]"
 _ENGLISH = (
-    rf"(?:final[ \t]{{1,8}}answer|(?<![a-z])answer)(?![a-z])(?:[ \t]{{1,8}}(?!(?:is|are)\b)[a-z]{{1,20}}){{0,6}}"
+    rf"(?:final[ \t]{{1,8}}answer|(?<![a-z])answers?)(?![a-z])(?:[ \t]{{1,8}}(?!(?:is|are)\b)[a-z]{{1,20}}){{0,6}}"
     rf"{_S}{_BOLD}{_S}(?:{_IS})"
 )
 _HEADING = rf"(?:\#{{1,6}}{_S}|\*\*)(?:final )?answer{_S}{_BOLD}{_S}\n"

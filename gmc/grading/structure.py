@@ -27,6 +27,7 @@ _NAME = re.compile(
 )
 _NOT_NAMES = re.compile(r"\\(?:frac|sqrt|sin|cos|tan|log|ln|pi|infty|cdot|pm|binom|sum|int|prod|lim)(?![a-zA-Z])")
 _DERIVATIVE = re.compile(r"\\frac\{d(?:\^\d)? ?[a-zA-Z]\}\{d ?[a-zA-Z](?:\^\d)?\}")
+_TUPLE_OF_NAMES = re.compile(r"\([a-zA-Z](?:_\w)?(?:,[a-zA-Z](?:_\w)?)+\)")
 _PLUS_MINUS = re.compile(r" ?\\pm(?![a-zA-Z]) ?")
 _TURNED = {">": "<", r"\ge": r"\le"}
 _MAX_DEPTH = 12
@@ -59,7 +60,7 @@ def _several(text: str, depth: int) -> Shape | None:
     r"""Values joined by commas, "and", "or"; `a \pm b` is two values."""
     parts = [part for part, _ in split_outside(text, _JOINTS) if part]
     if len(parts) == 1 and parts[0] == text:
-        if not _PLUS_MINUS.search(text):
+        if not _PLUS_MINUS.search(text) or text.startswith(r"\{"):
             return None
         pair = tuple(dict.fromkeys(_with_sign(text, sign) for sign in ("+", "-")))
         return Several(tuple(read(part, depth + 1) for part in pair))
@@ -197,9 +198,16 @@ def _matrix(text: str, depth: int) -> Shape | None:
     return Matrix(tuple(tuple(read(cell.strip(), depth + 1) for cell in row.split("&")) for row in rows if row))
 
 
+def readings(text: str) -> tuple[Shape, ...]:
+    """Every way to read a normalized gold: `211,421` is one number and also two values of three digits."""
+    first = read(text)
+    pair = re.fullmatch(r"(\d{3}),([1-9]\d\d)", text)
+    return (first, Several((Leaf(pair[1]), Leaf(pair[2])))) if pair else (first,)
+
+
 def is_name(text: str) -> bool:
     r"""Whether a text can only name a value: a letter, `f(x)`, `|AB|`, `\\angle A`, `\\frac{dy}{dx}`, `m+n`."""
-    if _DERIVATIVE.fullmatch(text):
+    if _DERIVATIVE.fullmatch(text) or _TUPLE_OF_NAMES.fullmatch(text):
         return True
     return len(text) <= 40 and _NAME.fullmatch(text) is not None and not _NOT_NAMES.search(text)
 
