@@ -23,8 +23,8 @@ def lognormal(seed, prompts=8, group_size=8, average=570.0, sigma=0.6):
 
 @pytest.mark.parametrize(("spec", "seed"), [("length:mean=160", 1), ("length:mean=160", 2), ("length:mean=160:group=mean", 3)])
 def test_the_mean_delay_is_the_one_asked_for_within_5_percent(spec, seed):
-    model = parse_delay(spec, prompts=8, group_size=8, seed=seed, updates=800)
-    run = drive(model, 800, lognormal(seed))
+    model = parse_delay(spec, prompts=8, group_size=8, seed=seed, updates=400)
+    run = drive(model, 400, lognormal(seed))
     assert mean(chain(*run.delays)) == pytest.approx(160, rel=0.05)
 
 

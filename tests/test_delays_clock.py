@@ -58,7 +58,7 @@ def test_the_clock_equals_its_definition(table, prompts, updates):
     assert delays.waits == sum(start > before for start, before in zip(starts, [0.0, *(s + 1 for s in starts)], strict=False))
 
 
-SPECS = ["3", "uniform:0:9", "geometric:4", "lognormal:5:0.7", "length:3", "length:3:group=mean", "length:mean=6"]
+SPECS = ["3", "uniform:0:9", "geometric:4", "lognormal:5:0.7", "length:3", "length:3:group=mean", "length:mean=3"]
 
 
 @settings(max_examples=40, deadline=None)
