@@ -63,7 +63,7 @@ def test_each_regime(size, sign, projection):
         torch.testing.assert_close(after, perpendicular, rtol=1e-10, atol=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.floats(0.051, 0.299), st.floats(0.01, 1000.0))
 def test_projection_does_not_depend_on_the_length_of_the_previous_gradient(size, scale):
     first, second = pair(size)

@@ -26,7 +26,7 @@ def check_declarations(rule: Rule) -> None:
         value = getattr(rule.cls, text, "")
         assert value.strip(), f"{text} is empty"
         assert "\n" not in value, f"{text} has more than one line"
-    instance = rule.fresh()
+    instance = rule.declared
     assert instance.scope in get_args(Scope), f"scope {instance.scope!r} is not one of {get_args(Scope)}"
     assert all(isinstance(need, Need) for need in instance.needs), "needs holds something that is not a Need"
     assert isinstance(instance.normalizer, Normalizer), "normalizer is not a Normalizer"
@@ -101,7 +101,7 @@ def check_on_policy_weight(rule: Rule) -> None:
 
 def check_scope(rule: Rule) -> None:
     """Values outside a weight's declared scope do not change it; advantages look no further than the group."""
-    scope = rule.fresh().scope
+    scope = rule.declared.scope
     if scope == "batch":
         return
     for seed in SEEDS:
@@ -124,5 +124,5 @@ def check_scope(rule: Rule) -> None:
 def _assert_unchanged(rule: Rule, scope: Scope, batch: Batch, other: Batch, changed_BT: Tensor) -> None:
     before, after = rule.outcome(batch), rule.outcome(mix(batch, other, changed_BT))
     same_BT = batch.mask_BT & ~changed_BT
-    message = f"a weight depends on values outside its own {scope}, but the declared scope is {rule.fresh().scope!r}"
+    message = f"a weight depends on values outside its own {scope}, but the declared scope is {rule.declared.scope!r}"
     assert_same(after.gradient_BT[same_BT], before.gradient_BT[same_BT], message)

@@ -41,7 +41,7 @@ def check_group_order(rule: Rule) -> None:
 
 def check_split(rule: Rule) -> None:
     """Unless a weight looks at the whole batch, group by group gives the same gradient as all groups at once."""
-    if rule.fresh().scope == "batch":
+    if rule.declared.scope == "batch":
         return
     for seed in SEEDS:
         batch = rule.batch(seed)

@@ -17,7 +17,7 @@ from gmc.testing.stages import run_stages
 
 def check_extreme_ratios(rule: Rule) -> None:
     """Log-ratios of ±800 give finite float32 gradients: at most e^20 in weight, and far less where declared bounded."""
-    bounded = rule.fresh().bounded
+    bounded = rule.declared.bounded
     for seed in SEEDS:
         draw = torch.Generator().manual_seed(seed)
         sign_B1 = torch.where(torch.rand(12, 1, generator=draw) < 0.5, -1.0, 1.0)
@@ -51,7 +51,7 @@ def check_empty_responses(rule: Rule) -> None:
 
 def check_equal_rewards(rule: Rule) -> None:
     """Groups of equal rewards get exactly zero, however the reward rounds."""
-    if not rule.fresh().equal_rewards_vanish:
+    if not rule.declared.equal_rewards_vanish:
         return
     for reward in (1.0, 0.1, 1 / 3):
         batch = rule.batch(0, groups=3, group_size=7, dtype=torch.float32)

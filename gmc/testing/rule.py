@@ -1,6 +1,7 @@
 """A rule under test: fresh instances of it, and comparisons with one tolerance."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,6 +22,11 @@ class Rule:
     cls: type[Estimator]
     settings: dict[str, Any]
 
+    @cached_property
+    def declared(self) -> Estimator:
+        """An instance to read declarations from; no stage of it is run."""
+        return self.fresh()
+
     def fresh(self) -> Estimator:
         """A new instance, so that no check sees another's state."""
         return self.cls(self.cls.Settings(**self.settings))
@@ -31,7 +37,7 @@ class Rule:
 
     def batch(self, seed: int, **options: Any) -> Batch:
         """A random batch that brings what the rule declares."""
-        return random_batch(seed=seed, needs=self.fresh().needs, **options)
+        return random_batch(seed=seed, needs=self.declared.needs, **options)
 
 
 def assert_same(actual: Tensor, expected: Tensor, message: str) -> None:
