@@ -87,11 +87,17 @@ def run_delay(common: CommonRequest, spec: str, schedule: Path | None, *, overwr
     with progress_bar("simulation", updates, "updates") as bar:
         result = simulate(delays, lengths, updates=updates, on_update=bar.advance)
     theory = common.theory(result.delays, updates, lengths.group_size)
-    stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
-    record = {"delay_spec": spec, "lengths": lengths.note, "seed": common.seed, **result.summary(), "theory": theory}
-    _save_plot(common, result.delays, f"--delay {spec}: {lengths.note}")
     path = schedule or _default_schedule(common.run)
-    _write_schedule(path, result.schedule, overwrite=overwrite)
+    # Files come before the report, so that a closed pipe behind it cannot lose them.
+    clash = path.exists() and not overwrite and read_schedule(path)[0] != result.schedule
+    if not clash:
+        write_schedule(path, result.schedule)
+    _save_plot(common, result.delays, f"--delay {spec}: {lengths.note}")
+    stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
+    if clash:
+        raise UsageError(f"{path}: holds another schedule, left alone; use --overwrite, or --schedule with another name")
+    say(f"\nschedule {path}: train on it with gmc train --delay schedule:{path}")
+    record = {"delay_spec": spec, "lengths": lengths.note, "seed": common.seed, **result.summary(), "theory": theory}
     return {**record, "schedule": str(path)}
 
 
@@ -120,8 +126,8 @@ def run_cluster(common: CommonRequest, workers: str, max_ahead: str, options: di
         theory = common.theory(report.lags.delays, updates, lengths.group_size)
         records.append({**report.summary(), "on_frontier": on_frontier, "theory": theory})
         if len(reports) == 1:
-            stderr.print(Group(*cluster_tables(report, lengths), *theory_tables(theory), *delay_picture(report.lags.delays)))
             _save_plot(common, report.lags.delays, f"{report.settings.workers} workers: {lengths.note}")
+            stderr.print(Group(*cluster_tables(report, lengths), *theory_tables(theory), *delay_picture(report.lags.delays)))
     if len(reports) > 1:
         stderr.print(Group(*frontier_tables(reports, best, lengths)))
     return {"lengths": lengths.note, "seed": common.seed, "clusters": records}
@@ -152,16 +158,6 @@ def _default_schedule(run: Path | None) -> Path:
     if run is not None and (run / RUN_FILE).is_file():
         return RunDirectory.open(run).schedule
     return Path("schedule.parquet")
-
-
-def _write_schedule(path: Path, rows: list[ScheduleRow], *, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
-        if read_schedule(path)[0] == rows:
-            say(f"schedule {path}, as it was")
-            return
-        raise UsageError(f"{path}: holds another schedule, left alone; use --overwrite, or --schedule with another name")
-    write_schedule(path, rows)
-    say(f"schedule {path}: train on it with gmc train --delay schedule:{path}")
 
 
 def _save_plot(common: CommonRequest, delays: DelayStatistics, title: str) -> None:
