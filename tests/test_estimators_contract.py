@@ -4,7 +4,7 @@ import pytest
 import torch
 from pydantic import ConfigDict, Field
 
-from gmc.estimators.base import Estimator, EstimatorSettings, group_centred
+from gmc.estimators.base import Estimator, EstimatorSettings, group_centered
 from gmc.estimators.batch import Need
 from gmc.estimators.grpo import GRPO
 from gmc.estimators.registry import list_estimators
@@ -146,4 +146,4 @@ def test_declaring_that_equal_rewards_do_not_vanish_is_respected():
 
 def test_advantages_of_equal_rewards_are_exactly_zero_however_they_round():
     rewards = torch.full((1, 7), 0.1)
-    assert not group_centred(rewards).any()
+    assert not group_centered(rewards).any()
