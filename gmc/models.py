@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -141,6 +142,7 @@ def _load_tokenizer(folder: str, trust_remote_code: bool) -> PreTrainedTokenizer
 
 
 def _load_network(folder: str, trust_remote_code: bool) -> PreTrainedModel:
+    transformers.utils.logging.disable_progress_bar()
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -34,30 +34,30 @@ SetOption = Annotated[
     ),
 ]
 SeedOption = Annotated[
-    int | None, typer.Option("--seed", help="Seed of problem order and sampling. [default: 0]", show_default=False)
+    int | None, typer.Option("--seed", help="Seed of problem order and sampling. (default: 0)", show_default=False)
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("--model", help="'embedded', a folder or a hub id. [default: embedded]", show_default=False)
+    str | None, typer.Option("--model", help="'embedded', a folder or a hub id. (default: embedded)", show_default=False)
 ]
 ProblemsOption = Annotated[
     str | None,
-    typer.Option("--problems", help="'arithmetic', a file or a hub id. [default: arithmetic]", show_default=False),
+    typer.Option("--problems", help="'arithmetic', a file or a hub id. (default: arithmetic)", show_default=False),
 ]
 EngineOption = Annotated[
-    str | None, typer.Option("--engine", help="transformers or vllm. [default: transformers]", show_default=False)
+    str | None, typer.Option("--engine", help="transformers or vllm. (default: transformers)", show_default=False)
 ]
-PromptsOption = Annotated[int | None, typer.Option("--prompts", help="P, prompts a batch. [default: 8]", show_default=False)]
+PromptsOption = Annotated[int | None, typer.Option("--prompts", help="P, prompts a batch. (default: 8)", show_default=False)]
 GroupSizeOption = Annotated[
-    int | None, typer.Option("--group-size", help="G, responses a prompt. [default: 8]", show_default=False)
+    int | None, typer.Option("--group-size", help="G, responses a prompt. (default: 8)", show_default=False)
 ]
 TemperatureOption = Annotated[
-    float | None, typer.Option("--temperature", help="Sampling temperature. [default: 1.0]", show_default=False)
+    float | None, typer.Option("--temperature", help="Sampling temperature. (default: 1.0)", show_default=False)
 ]
 MaxTokensOption = Annotated[
     int | None,
-    typer.Option("--max-tokens", help="Longest response. [default: 64 embedded, else 4096]", show_default=False),
+    typer.Option("--max-tokens", help="Longest response. (default: 64 embedded, else 4096)", show_default=False),
 ]
 LogprobsOption = Annotated[
     str | None,
-    typer.Option("--logprobs", help="Behavior log-probs in ratios: trainer or engine. [default: trainer]", show_default=False),
+    typer.Option("--logprobs", help="Behavior log-probs in ratios: trainer or engine. (default: trainer)", show_default=False),
 ]

@@ -14,7 +14,7 @@ def rollout(
     model: options.ModelOption = None,
     problems: options.ProblemsOption = None,
     batches: Annotated[
-        int | None, typer.Option("--batches", help="Launch batches to write. [default: 16]", show_default=False)
+        int | None, typer.Option("--batches", help="Launch batches to write. (default: 16)", show_default=False)
     ] = None,
     prompts: options.PromptsOption = None,
     group_size: options.GroupSizeOption = None,

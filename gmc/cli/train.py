@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 def train(
     run: options.RunOption = Path("runs/default"),
     estimator: Annotated[
-        str | None, typer.Option("--estimator", help="Correction rule; see gmc estimators. [default: gmc]", show_default=False)
+        str | None, typer.Option("--estimator", help="Correction rule; see gmc estimators. (default: gmc)", show_default=False)
     ] = None,
     delay: Annotated[
         str | None,
         typer.Option(
             "--delay",
             help="Updates between generation and use: D, length:C, length:mean=M, uniform:a:b, geometric:mean, "
-            "schedule:FILE or shards. [default: 64]",
+            "schedule:FILE or shards. (default: 64)",
             show_default=False,
         ),
     ] = None,
@@ -30,11 +30,11 @@ def train(
         typer.Option("--live", help="Publish policies to any number of gmc rollout --follow, and train on what they make."),
     ] = False,
     updates: Annotated[
-        int | None, typer.Option("--updates", help="N, planned optimizer updates. [default: 400]", show_default=False)
+        int | None, typer.Option("--updates", help="N, planned optimizer updates. (default: 400)", show_default=False)
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", help="Peak rate. [default: 1e-4 embedded, else 1e-6]", show_default=False),
+        typer.Option("--learning-rate", help="Peak rate. (default: 1e-4 embedded, else 1e-6)", show_default=False),
     ] = None,
     model: options.ModelOption = None,
     problems: options.ProblemsOption = None,

@@ -118,17 +118,18 @@ def _rewind(run: RunDirectory, store: RolloutStore, version: int, say: Say) -> N
 
 
 def _check_shards(store: RolloutStore, settings: Settings, model: LanguageModel) -> None:
+    vocabulary = tokenizer_hash(model.tokenizer)
     for stored in store.list():
-        _check_shard(stored, store.run_id, settings, model)
+        _check_shard(stored, store.run_id, settings, vocabulary)
 
 
-def _check_shard(stored: StoredShard, run_id: str, settings: Settings, model: LanguageModel) -> None:
-    """Refuse a shard that was sampled in another way than these settings say."""
+def _check_shard(stored: StoredShard, run_id: str, settings: Settings, vocabulary: str) -> None:
+    """Refuse a shard that was sampled in another way than these settings say; vocabulary: the tokenizer's hash."""
     rollout = settings.rollout
     metadata = read_metadata(stored.path)
     for what, found, wanted in (
         ("run id", metadata.run_id, run_id),
-        ("tokenizer hash", metadata.tokenizer_hash, tokenizer_hash(model.tokenizer)),
+        ("tokenizer hash", metadata.tokenizer_hash, vocabulary),
         ("rollout.group_size", metadata.group_size, rollout.group_size),
         ("rollout.temperature", float(metadata.sampling["temperature"]), rollout.temperature),
         ("rollout.max_tokens", int(metadata.sampling["max_tokens"]), rollout.max_tokens),
@@ -195,7 +196,7 @@ def _live_queue(
     checkpoint: Checkpoint | None,
     model: LanguageModel,
 ) -> LiveQueue:
-    live = settings.live
+    live, vocabulary = settings.live, tokenizer_hash(model.tokenizer)
     unmark_ended(run)
     pulse = resources.enter_context(Pulse(run.followers, TRAINER, live.lease_seconds).beating())
     queue = LiveQueue(
@@ -204,7 +205,7 @@ def _live_queue(
         pulse,
         prompts=settings.rollout.prompts,
         patience_seconds=live.patience_seconds,
-        check=lambda stored: _check_shard(stored, run.run_id, settings, model),
+        check=lambda stored: _check_shard(stored, run.run_id, settings, vocabulary),
         say=say,
         stopping=stopping,
     )

@@ -153,8 +153,8 @@ class RolloutQueue:
         if surplus:
             raise UsageError(
                 f"{self._store.directory}: {len(surplus)} rollout batches (from number {surplus[0]}) are more than --delay "
-                f"{self._spec} uses at update {update}. A fixed delay D starts from at most D+1 batches of version 0: use a "
-                f"longer delay, train on all of them with --delay shards, or start another --run"
+                f"{self._spec} has launched by update {update} (a fixed delay D starts from at most D+1 batches). Use a longer "
+                f"delay, train on all of them with --delay shards, or start another --run"
             )
 
     def _group(self, reference: GroupRef) -> list[Rollout]:
