@@ -1,6 +1,7 @@
 """Why a gold answer cannot be graded."""
 
 import re
+from functools import lru_cache
 
 from gmc.grading.boxes import find_boxes
 from gmc.grading.normalize import MAX_ANSWER, normalize
@@ -11,6 +12,7 @@ _PYTHON_LIST = re.compile(r"\[\s*(['\"]).*\1\s*\]", re.DOTALL)
 _MAX_WORDS = 25
 
 
+@lru_cache(maxsize=8192)
 def gold_problem(gold: str) -> str | None:
     """Why this gold answer cannot be graded, in a few words; None when it can.
 

@@ -27,7 +27,7 @@ _DEFINITE = re.compile(r"\\int_.*?d ?([a-zA-Z])(?![a-zA-Z])")
 _UNREADABLE = re.compile(r"__|[@#?`~\"]|\\(?:ldots|text|url|href|input|write|def)(?![a-zA-Z])")
 # A sum or product over a hundred thousand terms or more is not evaluated.
 _LONG_RANGE = re.compile(r"\\(?:sum|prod)_.*?(?:\d{6}|10\^\{?(?:[5-9]|\d\d))")
-_NUMERIC_POWER = re.compile(r"[\d)}]\^(?=[{\d])")
+_NUMERIC_POWER = re.compile(r"[\d)]\^(?=[{\d])")
 _LARGEST_EXPONENT = 10_000
 MAX_EXPRESSION = 600
 MAX_NESTING = 60

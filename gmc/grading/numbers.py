@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 from gmc.grading.rational import NotRationalError, TooLargeError, evaluate
 
@@ -55,6 +56,7 @@ def is_ambiguous_list(text: str) -> bool:
     return len(groups) >= 3 and len(groups[0]) == 3 and all(re.fullmatch(r"[1-9]\d\d", group) for group in groups)
 
 
+@lru_cache(maxsize=8192)
 def read_number(text: str) -> Number | None:
     """The exact number that a normalized answer spells, None when it spells no rational number."""
     percent = text.endswith("%")

@@ -10,6 +10,7 @@ import re
 from fractions import Fraction
 
 _TOKEN = re.compile(r"\d*\.\d*\\overline\{\d+\}|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|[-+/^!(){}\[\]]| ")
+_INTEGER = re.compile(r"-?[0-9]{1,4000}")
 _MAX_BITS = 60_000
 _MAX_DEPTH = 60
 _MAX_FACTORIAL = 5_000
@@ -25,6 +26,8 @@ class TooLargeError(ValueError):
 
 def evaluate(text: str) -> Fraction:
     """The exact value of normalized arithmetic. Raises `NotRationalError` or `TooLargeError`."""
+    if _INTEGER.fullmatch(text):
+        return Fraction(int(text))
     tokens: list[str] = []
     position = 0
     while position < len(text):
