@@ -142,7 +142,7 @@ def _load_tokenizer(folder: str, trust_remote_code: bool) -> PreTrainedTokenizer
 
 
 def _load_network(folder: str, trust_remote_code: bool) -> PreTrainedModel:
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
