@@ -12,10 +12,14 @@ from gmc.problems.content import content_hash
 
 def normalize_question(question: str) -> str:
     """A question without what copies of a data set differ in: case, Unicode form, dollar signs, spacing, final punctuation."""
-    text = unicodedata.normalize("NFKC", question).casefold()
-    text = re.sub(r"\\[()\[\]]|\$|\\left|\\right|\\[,;!]", "", text)
-    text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text)
-    return re.sub(r"\s+", " ", text).rstrip(".?!:").strip()
+    text, before = question, ""
+    while text != before:  # what is removed may leave a new pair behind, as in "x. ."
+        before = text
+        text = unicodedata.normalize("NFKC", text).casefold()
+        text = re.sub(r"\\[()\[\]]|\$|\\left|\\right|\\[,;!]", "", text)
+        text = re.sub(r"(?<!\w)\s+|\s+(?!\w)", "", text)
+        text = re.sub(r"\s+", " ", text).rstrip(".?!:")
+    return text
 
 
 def normalize_answer(answer: str) -> str:
