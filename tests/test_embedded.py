@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from gmc.embedded import embedded_model_path
-from gmc.embedded.corpus import Habits, careless_result, habitual_solution, training_text
+from gmc.embedded.corpus import Habits, habitual_solution, training_text
 from gmc.embedded.pretrain import Schedule, pretrain
 from gmc.problems.arithmetic import PROMPT, arithmetic_problems, draw_chain, split_of, worked_problems, worked_solution
 
@@ -78,19 +78,18 @@ def test_model_answers_single_operations_with_a_box(network: Qwen3ForCausalLM, t
     assert boxed >= 0.8 * len(problems)
 
 
-@pytest.mark.parametrize(
-    ("operator", "left", "right", "result"),
-    [("+", 27, 8, 25), ("+", 21, 4, 25), ("-", 35, 8, 37), ("-", 39, 4, 35), ("*", 27, 3, 61), ("*", 7, 8, 56)],
-)
-def test_careless_results_forget_the_carry(operator: str, left: int, right: int, result: int) -> None:
-    assert careless_result(operator, left, right) == result  # type: ignore[arg-type]
-
-
 def test_a_careful_solver_writes_the_worked_solution() -> None:
     generator = random.Random(0)
     for _ in range(200):
         chain = draw_chain(generator, generator.randint(1, 6))
-        assert habitual_solution(chain, Habits(product=1, steps=(1,)), generator) == worked_solution(chain)
+        assert habitual_solution(chain, Habits(care=(1,) * 6), generator) == worked_solution(chain)
+
+
+def test_a_careless_solver_is_always_wrong_where_one_step_decides() -> None:
+    generator = random.Random(0)
+    for _ in range(200):
+        chain = draw_chain(generator, 1)
+        assert habitual_solution(chain, Habits(care=(0,)), generator) != worked_solution(chain)
 
 
 def test_pretraining_text_holds_no_eval_question() -> None:
@@ -101,7 +100,7 @@ def test_pretraining_text_holds_no_eval_question() -> None:
 
 
 def test_pretraining_writes_a_loadable_folder_and_repeats_itself(tmp_path: Path) -> None:
-    schedule = Schedule(steps=3, sequences=8)
+    schedule = Schedule(tokenizer_texts=300, steps=3, sequences=8)
     first = pretrain(tmp_path / "a", seed=3, schedule=schedule)
     again = pretrain(tmp_path / "b", seed=3, schedule=schedule)
     assert first == again

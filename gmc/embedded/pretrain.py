@@ -18,29 +18,33 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase, Qwen3Config,
 from gmc.embedded.corpus import Habits, training_text
 from gmc.embedded.tokenizer import train_tokenizer
 
-TOKENIZER_TEXTS = 20_000
 IGNORED = -100
 POOL = 16
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast pretraining goes; the learning rate warms up, then falls along a cosine to zero."""
+    """How long and how fast pretraining goes."""
 
-    steps: int = 1500
-    sequences: int = 64
-    learning_rate: float = 3e-3
-    warmup: int = 100
+    tokenizer_texts: int = 20_000
+    steps: int = 1200
+    sequences: int = 32
+    learning_rate: float = 4e-3
+    warmup: int = 30
     weight_decay: float = 0.01
     clip: float = 1.0
 
+    def scale(self, step: int) -> float:
+        """Share of the learning rate at a step: it warms up, then falls linearly to zero."""
+        return min(1.0, (step + 1) / self.warmup, (self.steps - step) / self.steps * 1.25)
+
 
 def new_network(tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
-    """An untrained network of about 0.55 million parameters, in float32, from torch's current random state."""
+    """An untrained network of about a quarter million parameters, in float32, from torch's current random state."""
     config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=96,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         intermediate_size=256,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -89,14 +93,17 @@ def pretrain(out: Path, seed: int = 0, schedule: Schedule | None = None, habits:
     schedule, habits = schedule or Schedule(), habits or Habits()
     generator = random.Random(seed)
     torch.manual_seed(seed)
-    tokenizer = train_tokenizer("".join(training_text(habits, generator)) for _ in range(TOKENIZER_TEXTS))
+    tokenizer = train_tokenizer("".join(training_text(habits, generator)) for _ in range(schedule.tokenizer_texts))
     network = new_network(tokenizer)
-    optimizer = torch.optim.AdamW(
-        network.parameters(), lr=schedule.learning_rate, betas=(0.9, 0.98), weight_decay=schedule.weight_decay, fused=True
+    matrices = [weight for name, weight in network.named_parameters() if weight.ndim == 2 and "embed" not in name]
+    others = [weight for name, weight in network.named_parameters() if weight.ndim != 2 or "embed" in name]
+    rate, decay = schedule.learning_rate, schedule.weight_decay
+    # Muon learns this task in about half the steps that AdamW alone takes.
+    optimizers = (
+        torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=decay, fused=True),
     )
-    rates = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, schedule.learning_rate, total_steps=schedule.steps, pct_start=min(0.3, schedule.warmup / schedule.steps)
-    )
+    rates = [torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.scale) for optimizer in optimizers]
     data = batches(tokenizer, habits, schedule.sequences, generator)
     loss = torch.zeros(())
     for step in range(schedule.steps):
@@ -105,14 +112,15 @@ def pretrain(out: Path, seed: int = 0, schedule: Schedule | None = None, habits:
         loss = cross_entropy(logits_BTV.flatten(0, 1), labels_BT[:, 1:].flatten(), ignore_index=IGNORED)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(network.parameters(), schedule.clip)
-        optimizer.step()
-        rates.step()
-        optimizer.zero_grad()
+        for optimizer, scheduled in zip(optimizers, rates, strict=True):
+            optimizer.step()
+            scheduled.step()
+            optimizer.zero_grad()
         if step % 50 == 0 or step == schedule.steps - 1:
             print(f"step {step + 1}/{schedule.steps}  loss {loss.item():.4f}", flush=True)
     network.save_pretrained(out)
     tokenizer.save_pretrained(out)
-    return float(loss)
+    return loss.item()
 
 
 def main(out: Annotated[Path, typer.Option(help="folder to write")], seed: Annotated[int, typer.Option(min=0)] = 0) -> None:

@@ -1,8 +1,9 @@
 """Arithmetic problems from a seeded generator, each with a worked solution that ends in `\\boxed{...}`.
 
-A problem is a chain of one to six operations on whole numbers from 0 to 99, written as LaTeX the way MATH writes it. Almost
-every operation carries or borrows, and some chains begin with a product that must be computed before the sum around it, so
-a careless reader goes wrong. The number of operations is the difficulty, and with it the length of a solution.
+A problem of difficulty k applies the first k of six operations to a two-digit number, in a fixed order: add, subtract,
+multiply, subtract from 100, divide, square. It is written as LaTeX the way MATH writes it. At every step a common careless
+habit (`careless_result`) gives another value than careful work does. So each difficulty asks for one skill more than the one
+below it, and only a solution that got everything before right shows whether that skill was there. Length grows with it.
 """
 
 import hashlib
@@ -14,53 +15,57 @@ from gmc.errors import UsageError
 from gmc.problems.base import Problem
 
 Split = Literal["train", "eval"]
-Operator = Literal["+", "-", "*"]
+Operator = Literal["+", "-", "*", "from", "/", "^"]
 
 PROMPT = "Problem: {question}\nSolution:\n"
-DIFFICULTIES = (1, 2, 3, 4, 5, 6)
+OPERATORS: tuple[Operator, ...] = ("+", "-", "*", "from", "/", "^")
+DIFFICULTIES = range(1, len(OPERATORS) + 1)
 LARGEST = 99
 
-_PHRASES = ("Compute ${}$.", "Evaluate ${}$.", "What is ${}$?", "Find the value of ${}$.")
-_SYMBOLS: dict[Operator, str] = {"+": "+", "-": "-", "*": r"\cdot "}
+_PHRASES = (
+    "Compute ${}$.",
+    "Calculate ${}$.",
+    "Evaluate ${}$.",
+    "Simplify ${}$.",
+    "Find ${}$.",
+    "Find the value of ${}$.",
+    "What is ${}$?",
+    "What is the value of ${}$?",
+)
+_SYMBOLS: dict[Operator, str] = {"+": "+", "-": "-", "*": r"\cdot ", "/": r"\div ", "^": "^"}
+_OPERANDS: dict[Operator, tuple[int, ...]] = {"from": (100,), "^": (2,)}
+_DIGITS = tuple(range(2, 10))
 _EVAL_SHARE = 8
 
 
 @dataclass(frozen=True)
 class Chain:
-    """An expression: `first`, then operations applied from left to right.
-
-    product: when set to (b, c), the first operation is `first op (b*c)`, written without parentheses; `operations[0]` then
-    holds (op, b*c). Every intermediate value lies between 0 and 99.
-    """
+    """`first`, then operations applied one after the other; every value before the last lies between 1 and 99."""
 
     first: int
     operations: tuple[tuple[Operator, int], ...]
-    product: tuple[int, int] | None = None
 
     @property
     def difficulty(self) -> int:
-        """Number of operations, the leading product included."""
-        return len(self.operations) + (self.product is not None)
+        """Number of operations."""
+        return len(self.operations)
 
     @property
     def answer(self) -> int:
         """Value of the expression."""
         value = self.first
         for operator, operand in self.operations:
-            value = apply(operator, value, operand)
+            value = exact_result(operator, value, operand)
         return value
 
     def latex(self) -> str:
         """The expression in LaTeX with no more parentheses than it needs."""
-        text, is_sum = str(self.first), False
-        for index, (operator, operand) in enumerate(self.operations):
-            shown = str(operand)
-            if index == 0 and self.product is not None:
-                shown = rf"{self.product[0]}\cdot {self.product[1]}"
-            if operator == "*" and is_sum:
+        text, before = str(self.first), ""
+        for operator, operand in self.operations:
+            if (operator in "*/" and before in ("+", "-", "from")) or (operator == "^" and before):
                 text = f"({text})"
-            text += _SYMBOLS[operator] + shown
-            is_sum = operator != "*"
+            text = f"{operand}-{text}" if operator == "from" else f"{text}{_SYMBOLS[operator]}{operand}"
+            before = operator
         return text
 
 
@@ -73,30 +78,64 @@ class WorkedProblem:
     solution: str
 
 
-def apply(operator: Operator, left: int, right: int) -> int:
-    """The exact result of one operation."""
-    if operator == "+":
-        return left + right
-    return left - right if operator == "-" else left * right
+def exact_result(operator: Operator, left: int, right: int) -> int:
+    """One operation done with care. A quotient is rounded down (in the problems themselves division leaves no remainder)."""
+    match operator:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
+        case "from":
+            return right - left
+        case "/":
+            return left // right
+    return int(left**right)
 
 
-def step_text(operator: Operator, left: int | None, right: int, result: int) -> str:
-    """One line of a solution; `left` is None where the line goes on from the value above it."""
-    return f"{'' if left is None else left}{_SYMBOLS[operator]}{right}={result}\n"
+def careless_result(operator: Operator, left: int, right: int) -> int:
+    """One operation on `left` (0 to 99) done by a bad habit, digit by digit.
+
+    Sums and products forget the carry, subtraction takes the smaller digit from the larger, subtraction from 100 forgets the
+    borrow, division drops the remainder of the tens, and squaring doubles.
+    """
+    tens, units = divmod(left, 10)
+    match operator:
+        case "+":
+            return tens * 10 + (units + right) % 10
+        case "-":
+            return tens * 10 + abs(units - right)
+        case "*":
+            return tens * right * 10 + units * right % 10
+        case "from":
+            return (10 - tens) * 10 + (10 - units) % 10
+        case "/":
+            return tens // right * 10 + units // right
+    return left * 2
+
+
+def step_text(operator: Operator, left: int, right: int, result: int, *, first: bool) -> str:
+    """One line of a solution. Only the first line, and one that subtracts from 100, repeat the value they start from."""
+    if operator == "from":
+        return f"{right}-{left}={result}\n"
+    return f"{left if first else ''}{_SYMBOLS[operator]}{right}={result}\n"
 
 
 def worked_solution(chain: Chain) -> str:
     """The correct solution: one line an operation, then the boxed answer. A single operation is answered at once."""
-    if chain.difficulty == 1:
-        return rf"\boxed{{{chain.answer}}}"
-    lines, value = [], chain.first
-    for index, (operator, operand) in enumerate(chain.operations):
-        if index == 0 and chain.product is not None:
-            lines.append(step_text("*", chain.product[0], chain.product[1], operand))
-        result = apply(operator, value, operand)
-        lines.append(step_text(operator, value if index == 0 else None, operand, result))
+    lines: list[str] = []
+    value = chain.first
+    for operator, operand in chain.operations:
+        result = exact_result(operator, value, operand)
+        lines.append(step_text(operator, value, operand, result, first=not lines))
         value = result
-    return "".join(lines) + rf"\boxed{{{value}}}"
+    return boxed(lines, value)
+
+
+def boxed(lines: list[str], answer: int) -> str:
+    """A solution's text from its lines and its answer; a single operation shows no line."""
+    return "".join(lines if len(lines) > 1 else []) + rf"\boxed{{{answer}}}"
 
 
 def split_of(question: str) -> Split:
@@ -106,53 +145,33 @@ def split_of(question: str) -> Split:
 
 
 def draw_chain(generator: random.Random, difficulty: int) -> Chain:
-    """One random chain with `difficulty` operations; half of those with two or more begin with a product."""
-    with_product = difficulty >= 2 and generator.random() < 0.5
+    """One random chain of the first `difficulty` operations."""
     while True:
-        chain = _attempt(generator, difficulty, with_product)
-        if chain is not None:
-            return chain
+        first = value = generator.randint(10, 90)
+        operations: list[tuple[Operator, int]] = []
+        for operator in OPERATORS[:difficulty]:
+            operands = [operand for operand in _OPERANDS.get(operator, _DIGITS) if _is_trap(operator, value, operand)]
+            if not operands:
+                break
+            operand = generator.choice(operands)
+            operations.append((operator, operand))
+            value = exact_result(operator, value, operand)
+        else:
+            return Chain(first, tuple(operations))
+
+
+def _is_trap(operator: Operator, value: int, operand: int) -> bool:
+    """Whether the step stays in range and the careless habit goes wrong on it."""
+    result = exact_result(operator, value, operand)
+    if operator == "/" and value % operand:
+        return False
+    in_range = 1 <= result <= LARGEST or operator == "^"
+    return in_range and result != careless_result(operator, value, operand)
 
 
 def with_phrase(chain: Chain, generator: random.Random) -> str:
     """The question: the expression in one of a few phrases."""
     return generator.choice(_PHRASES).format(chain.latex())
-
-
-def _attempt(generator: random.Random, difficulty: int, with_product: bool) -> Chain | None:
-    first, product = generator.randint(2, LARGEST), None
-    operations: list[tuple[Operator, int]] = []
-    value = first
-    if with_product:
-        product = (generator.randint(2, 9), generator.randint(2, 9))
-        sign: Operator = generator.choice(("+", "-"))
-        # The careless reading from left to right must stay in range as well, or the model would never see its like.
-        careless = apply(sign, first, product[0]) * product[1]
-        operations.append((sign, product[0] * product[1]))
-        value = apply(sign, first, product[0] * product[1])
-        if not (0 <= value <= LARGEST and 0 <= careless <= LARGEST):
-            return None
-    while len(operations) + (product is not None) < difficulty:
-        step = _draw_operation(generator, value)
-        if step is None:
-            return None
-        operations.append(step)
-        value = apply(step[0], value, step[1])
-    return Chain(first, tuple(operations), product)
-
-
-def _draw_operation(generator: random.Random, value: int) -> tuple[Operator, int] | None:
-    """An operation that carries or borrows and stays in range, or None where there is none."""
-    units, digits = value % 10, range(2, 10)
-    choices: list[tuple[Operator, int]] = []
-    choices += [("+", digit) for digit in digits if units + digit >= 10 and value + digit <= LARGEST]
-    choices += [("-", digit) for digit in digits if units < digit <= value]
-    choices += [("*", digit) for digit in digits if units * digit >= 10 and value >= 10 and value * digit <= LARGEST]
-    operators = sorted({operator for operator, _ in choices})
-    if not operators:
-        return None
-    operator = generator.choice(operators)
-    return generator.choice([step for step in choices if step[0] == operator])
 
 
 def worked_problems(split: Split, count: int, seed: int = 0) -> list[WorkedProblem]:
