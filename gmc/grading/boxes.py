@@ -11,6 +11,7 @@ _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*")
 _BARE = re.compile(
     r"-?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac\s*(?:\d\s*\d|\{[^{}]*\}\s*\{[^{}]*\}))(?=\s*(?:\$|\\\)|[.,;]?(?:\s|$)))"
 )
+_BLANK = re.compile(r"(?:\\text\s*\{\s*\}|\\[ ,;:!]|\\(?:[lc]?dots|quad|qquad)|[\s.?_~]|\{\s*\})*")
 # What may stand between two boxes that together are one answer of several values.
 _JOINT = re.compile(r"(?:[\s$,;&]|\\text|\\quad|\\ |\\[()]|\{|\}|\b(?:and|or)\b|(?<![a-z])\*+)*")
 _PERCENT_AFTER = re.compile(r"[\s$]{0,8}(?:\\\))?\s{0,8}(?:\\?%|(?:\\text\s*\{\s*)?per\s?cent\b)", re.IGNORECASE)
@@ -39,7 +40,7 @@ def closing_braces(text: str) -> dict[int, int]:
 
 
 def find_boxes(text: str) -> list[Box]:
-    """Every closed, non-empty, outermost box in order of appearance. A box that is never closed is no box."""
+    """Every closed, outermost box that is not blank, in order of appearance. A box that is never closed is no box."""
     if "box" not in text:
         return []
     closing = closing_braces(text)
@@ -56,7 +57,7 @@ def find_boxes(text: str) -> list[Box]:
             box = Box(bare.group(), match.start(), bare.end())
         else:
             continue
-        if box.content:
+        if not _BLANK.fullmatch(box.content):
             boxes.append(box)
     return boxes
 

@@ -43,9 +43,9 @@ class Comparer:
             return self.leaves(gold.text, answer.text)
         return False
 
-    def any_reading(self, golds: Iterable[Shape], answer: Shape) -> bool | None:
-        """Whether the answer is the gold in any of its readings."""
-        verdicts = [self.equal(gold, answer) for gold in golds]
+    def any_reading(self, golds: Items[Shape], answers: Items[Shape]) -> bool | None:
+        """Whether the answer is the gold in any of their readings."""
+        verdicts = [self.equal(gold, answer) for gold in golds for answer in answers]
         return True if True in verdicts else None if None in verdicts else False
 
     def _several(self, gold: Shape, answer: Shape) -> bool | None:

@@ -10,7 +10,7 @@ from gmc.grading.normalize import is_words, text_key
 from gmc.grading.numbers import Number, numbers_equal, read_number
 from gmc.grading.units import Quantity, compound, split_unit
 
-_BASED = re.compile(r"(-?[0-9A-Za-z.]+)_\{?(\d+)\}?")
+_BASED = re.compile(r"(-?[0-9A-Za-z.]+)_\{?\(?(\d+)\)?\}?")
 _LABELED = re.compile(r"\(?(?:\\text\{)?\(?([A-J])(?:\)|[.:]|\}(?= ))(?:\})?[:.)]? ?(.+)", re.DOTALL)
 _LETTER = re.compile(r"\(?(?:\\text\{)?\(?([A-Za-z])\)?\}?\)?\.?")
 _RATIO = re.compile(r"([^:]+)(?::|\\text\{to\})([^:]+)(?:(?::|\\text\{to\})([^:]+))?")

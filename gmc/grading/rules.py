@@ -47,6 +47,7 @@ WRAPPING: tuple[Rule, ...] = _compile((
     (r"\\\$|\$|\\[()]|(?<!\\)\\[\[\]](?!\d)|[€£]|\\pounds\b|\*\*|`|\s", " "),
     (rf"\\(?:left|right|middle)(?![a-zA-Z])\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", " "),
     (rf"\\(?:textstyle|scriptstyle|limits|nolimits|bfseries|itshape|centering|strut|mathstrut){_END}", " "),
+    (rf"\\(?:tiny|small|normalsize|[lL]arge|LARGE|[hH]uge){_END}", " "),
     (r"\\(?:[hv]space|[hv]?phantom|label)\*?\s*\{[^{}]*\}", " "),
     # A braced or thin-spaced comma groups thousands before three digits, and is a decimal comma otherwise.
     (r"(?<=\d)(?:\{,\}|,\s*\\!)\s*(?=(?:\\!)?\d{3}(?!\d))", ""),

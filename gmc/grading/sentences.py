@@ -12,6 +12,7 @@ _NUMBER = (
 _INLINE = r"(?:\$[^$\n]{1,300}\$|\\\([^\n]{1,300}?\\\))"
 _VERBS = (
     "is|are|was|were|be|equals|equal to|makes|made|gives|gets?|has|have|had|costs?|needs?|leaves|remains?|totals?|of"
+    "|earns?|pays?|spends?|saves?|weighs?|takes?|travels?|sells?|buys?|receives?|owes?|makes?|finds?"
     "|est|ist|es|é|è|sont|sind|son"
 )
 _CLOSING = re.compile(
@@ -23,6 +24,7 @@ _CLOSING = re.compile(
 _BOLD_END = re.compile(r"[=:]\s{0,4}\*\*(?P<value>[^*\n]{1,80})\*\*[.\s]{0,4}$")
 _LAST_NUMBER = re.compile(_NUMBER)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_PREMISE = re.compile(r"(?:let|suppose|assume|if|since|given|when|step|case)\b", re.IGNORECASE)
 _LONGEST_LINE = 200
 _MOST_WORDS = 3
 
@@ -47,8 +49,10 @@ def whole_answer(text: str) -> str | None:
     # One dollar sign is a price ("$5") or mathematics cut off in the middle ("$n = 2").
     if line.count("$") % 2 and not re.search(r"\$\s?\d", line):
         return None
+    if _PREMISE.match(line):
+        return None
     words = _WORD.findall(re.sub(r"\\text\s*\{[^{}]*\}", "", line))
-    return line.replace("**", "") if len(words) <= _MOST_WORDS else None
+    return line.replace("**", "").strip("_") if len(words) <= _MOST_WORDS else None
 
 
 def last_number(text: str) -> str | None:

@@ -18,7 +18,11 @@ _CONGRUENCE = re.compile(
     r"(?:(?P<name>[^=]*?) ?\\equiv ?)?(?P<residue>[^=]+?) ?\(?\\(?:pmod|bmod|mod)"
     r"(?: ?\{(?P<braced>[^{}]+)\}| ?(?P<bare>\w+))\)?"
 )
-_ENVIRONMENT = re.compile(r"\\begin\{(?:[pbvBV]?matrix|smallmatrix|array)\*?\}(?:\{[lcr|]+\})?(.*?)\\end\{\w+\*?\}", re.DOTALL)
+_ENVIRONMENT = re.compile(
+    r"(?P<scale>-?(?:\d*|\\frac\{[^{}]*\}\{[^{}]*\}) ?(?:\\cdot)?) ?\\begin\{(?:[pbvBV]?matrix|smallmatrix|array)\*?\}"
+    r"(?:\{[lcr|]+\})?(?P<body>.*?)\\end\{\w+\*?\}",
+    re.DOTALL,
+)
 _RELATIONS = ("=", "<", ">", r"\le", r"\ge", r"\ne", r"\approx")
 _JOINTS = (",", ";", r"\text{and}", r"\text{or}", r"\text{, and}", r"\text{, or}", r"\text{,}", r"\vee", r"\lor", r"\wedge")
 _NAME = re.compile(
@@ -28,6 +32,7 @@ _NAME = re.compile(
 _NOT_NAMES = re.compile(r"\\(?:frac|sqrt|sin|cos|tan|log|ln|pi|infty|cdot|pm|binom|sum|int|prod|lim)(?![a-zA-Z])")
 _DERIVATIVE = re.compile(r"\\frac\{d(?:\^\d)? ?[a-zA-Z]\}\{d ?[a-zA-Z](?:\^\d)?\}")
 _TUPLE_OF_NAMES = re.compile(r"\([a-zA-Z](?:_\w)?(?:,[a-zA-Z](?:_\w)?)+\)")
+_NUMBER_OR_LIST = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d\d)+")
 _PLUS_MINUS = re.compile(r" ?\\pm(?![a-zA-Z]) ?")
 _TURNED = {">": "<", r"\ge": r"\le"}
 _MAX_DEPTH = 12
@@ -191,18 +196,22 @@ def _bracketed(text: str, depth: int) -> Shape | None:
 
 
 def _matrix(text: str, depth: int) -> Shape | None:
+    """A matrix, or a number times a matrix."""
     environment = _ENVIRONMENT.fullmatch(text)
     if environment is None:
         return None
-    rows = [row.strip() for row in environment[1].replace(r"\hline", "").split("\\\\")]
-    return Matrix(tuple(tuple(read(cell.strip(), depth + 1) for cell in row.split("&")) for row in rows if row))
+    scale = environment["scale"].removesuffix(r"\cdot").strip()
+    rows = [row.strip() for row in environment["body"].replace(r"\hline", "").split("\\\\")]
+    cells = [[f"{scale}({cell.strip()})" if scale else cell.strip() for cell in row.split("&")] for row in rows if row]
+    return Matrix(tuple(tuple(read(cell, depth + 1) for cell in row) for row in cells))
 
 
 def readings(text: str) -> tuple[Shape, ...]:
-    """Every way to read a normalized gold: `211,421` is one number and also two values of three digits."""
+    """Every way to read a normalized answer: `8,221` is one number, and also two values when the other side has two."""
     first = read(text)
-    pair = re.fullmatch(r"(\d{3}),([1-9]\d\d)", text)
-    return (first, Several((Leaf(pair[1]), Leaf(pair[2])))) if pair else (first,)
+    if not _NUMBER_OR_LIST.fullmatch(text):
+        return (first,)
+    return first, Several(tuple(Leaf(value) for value in text.split(",")))
 
 
 def is_name(text: str) -> bool:

@@ -15,7 +15,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from gmc.grading.compare import Comparer
 from gmc.grading.guards import rename
 from gmc.grading.normalize import normalize
-from gmc.grading.structure import read, readings
+from gmc.grading.structure import readings
 from gmc.grading.tiers import compare_relations, compare_values
 
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
@@ -44,7 +44,7 @@ def answers_equal(gold: str, answer: str) -> bool:
     """Whether an extracted answer equals the gold, with the symbolic tier for its values. False when it cannot be told."""
     random.seed(0)
     sympy.core.random.seed(0)
-    verdict = Comparer(_leaf, _relation).any_reading(readings(normalize(gold)), read(normalize(answer)))
+    verdict = Comparer(_leaf, _relation).any_reading(readings(normalize(gold)), readings(normalize(answer)))
     return verdict is True
 
 

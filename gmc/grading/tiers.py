@@ -4,7 +4,7 @@ from gmc.grading.compare import Comparer
 from gmc.grading.guards import same_symbols, unreadable
 from gmc.grading.leaves import leaves_equal
 from gmc.grading.normalize import MAX_ANSWER, normalize, text_key
-from gmc.grading.structure import read, readings
+from gmc.grading.structure import readings
 
 
 def settle(gold: str, answer: str) -> tuple[bool | None, str]:
@@ -14,7 +14,7 @@ def settle(gold: str, answer: str) -> tuple[bool | None, str]:
         return True, "text"
     if len(answer) > MAX_ANSWER:
         return False, "text"
-    verdict = Comparer(compare_values, compare_relations).any_reading(readings(left), read(right))
+    verdict = Comparer(compare_values, compare_relations).any_reading(readings(left), readings(right))
     return verdict, "symbolic" if verdict is None else "number"
 
 
