@@ -114,7 +114,7 @@ class RolloutMaker:
         groups: Sequence[Sequence[Completion]],
     ) -> list[Rollout]:
         responses = [
-            self.model.tokenizer.decode(completion.token_ids, skip_special_tokens=True)
+            str(self.model.tokenizer.decode(completion.token_ids, skip_special_tokens=True))
             for group in groups
             for completion in group
         ]

@@ -88,7 +88,11 @@ def test_every_shipped_recipe_resolves_and_builds_its_rule(name):
 def test_paper_recipes_hold_the_stated_values():
     settings = resolve_settings(recipe="paper-qwen3-1.7b-fixed-delay")
     assert (settings.rollout.prompts, settings.rollout.group_size, settings.rollout.max_tokens) == (8, 8, 4096)
-    assert (settings.optimizer.name, settings.optimizer.learning_rate, settings.optimizer.schedule) == ("adamw8bit", 1e-6, "cosine")
+    assert (settings.optimizer.name, settings.optimizer.learning_rate, settings.optimizer.schedule) == (
+        "adamw8bit",
+        1e-6,
+        "cosine",
+    )
     assert settings.estimator["epsilon"] == 0.28
     assert resolve_settings(recipe="gac-qwen3-1.7b-s16").optimizer.weight_decay == 0.01
 

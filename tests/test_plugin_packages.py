@@ -1,4 +1,4 @@
-"""A package outside gmc adds a rule: the shipped CISPO package and a freshly scaffolded one, installed by pip, then trained with."""
+"""Packages outside gmc add rules: the shipped CISPO package and a freshly scaffolded one are installed by pip and train."""
 
 import json
 import os

@@ -27,7 +27,8 @@ def print_json(record: Mapping[str, Any]) -> None:
 
 def settings_tree(settings: Settings) -> dict[str, Any]:
     """Settings as plain values without None (TOML has no null)."""
-    return _without_none(json.loads(settings.model_dump_json()))
+    tree: dict[str, Any] = _without_none(json.loads(settings.model_dump_json()))
+    return tree
 
 
 def print_settings(settings: Settings, *, as_json: bool) -> None:

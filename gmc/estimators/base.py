@@ -23,6 +23,7 @@ How the known rules fit, none of them touching the trainer:
   which is its state.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -46,7 +47,7 @@ class EstimatorSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Estimator:
+class Estimator(ABC):
     """Base of every correction rule. Subclass it, set the declarations, override the stages you change.
 
     name: as on the command line. summary: one line. formula: the gradient weight or surrogate, in plain text. reference:
@@ -77,9 +78,9 @@ class Estimator:
         """Advantages_PG. Default: leave-one-out, the advantage of GMC and TIC in arXiv 2610.01896."""
         return leave_one_out(batch.rewards_PG)
 
+    @abstractmethod
     def objective(self, batch: Batch) -> Tensor:
         """Objective_BT, to be maximized; its gradient in `batch.logp_BT` is what reaches the model."""
-        raise NotImplementedError(f"{type(self).__name__} does not define objective()")
 
     def gradient(self, gradient: Gradient) -> Gradient | Skip:
         """The gradient to use, or SKIP to leave the optimizer untouched. Default: unchanged."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch.nn import Parameter
@@ -15,7 +16,7 @@ def make_optimizer(parameters: Iterable[Parameter], settings: OptimizerSettings)
 
     Raises `UsageError` when bitsandbytes cannot be imported.
     """
-    options = {
+    options: dict[str, Any] = {
         "lr": settings.learning_rate,
         "betas": (settings.beta1, settings.beta2),
         "eps": settings.epsilon,
@@ -24,10 +25,10 @@ def make_optimizer(parameters: Iterable[Parameter], settings: OptimizerSettings)
     if settings.name == "adamw":
         return torch.optim.AdamW(parameters, fused=True, **options)
     try:
-        import bitsandbytes
+        from bitsandbytes.optim import AdamW8bit  # type: ignore[attr-defined]
     except ImportError as error:
         raise UsageError(f"optimizer.name = adamw8bit: bitsandbytes cannot be imported ({error}); use adamw") from error
-    optimizer: torch.optim.Optimizer = bitsandbytes.optim.AdamW8bit(parameters, **options)
+    optimizer: torch.optim.Optimizer = AdamW8bit(parameters, **options)  # type: ignore[no-untyped-call]
     return optimizer
 
 
