@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a machine that others use too")
     parser.add_argument(
         "--variants", action="store_true", help="also without prompt sharing, with checkpointing, with 8-bit AdamW"
     )
@@ -79,17 +80,22 @@ def main() -> None:
 
 def measure(shape: Shape, trl: Path | None, arguments: argparse.Namespace) -> dict[str, Any]:
     """Time all contenders on one shape."""
-    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+    answers: dict[str, list[Any]] = {}
+    about: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as scratch:
         folder = _model_folder(shape, arguments.model, Path(scratch))
-        contenders = {}
-        for name, command in commands(shape, folder, trl, arguments):
-            contender = Contender(command, Path(scratch) / f"{len(contenders)}.log")
-            stack.callback(contender.close)
-            if shape.model in ("embedded", "tiny"):
-                contender.run()  # A warm-up, where the first call's overhead would show.
-            contenders[name] = contender
-        answers = meter.interleaved({name: contender.run for name, contender in contenders.items()}, arguments.repeats)
-        about = {name: contender.about for name, contender in contenders.items()}
+        named = dict(commands(shape, folder, trl, arguments))
+        # A GPU is ours alone and could not hold all contenders; on a CPU they take turns, since others may use it too.
+        for names in [[name] for name in named] if meter.torch.cuda.is_available() else [list(named)]:
+            with contextlib.ExitStack() as stack:
+                contenders = {}
+                for name in names:
+                    contenders[name] = Contender(named[name], Path(scratch) / f"{list(named).index(name)}.log")
+                    stack.callback(contenders[name].close)
+                    if shape.model in ("embedded", "tiny") or meter.torch.cuda.is_available():
+                        contenders[name].run()  # A warm-up, where the first call's overhead would show.
+                answers |= meter.interleaved({name: item.run for name, item in contenders.items()}, arguments.repeats)
+                about |= {name: item.about for name, item in contenders.items()}
     return summarize(shape, answers, about)
 
 
@@ -118,24 +124,29 @@ def commands(shape: Shape, folder: Path, trl: Path | None, arguments: argparse.N
 def summarize(shape: Shape, answers: dict[str, list[Any]], about: dict[str, Any]) -> dict[str, Any]:
     """Medians by contender, ratios to gmc, and gmc's share of the matrix-product peak."""
     tokens = sum(len(response) for group in shape.batch(1000)[1] for response in group)
+    updates = {name: meter.median([_update_seconds(run) for run in runs]) for name, runs in answers.items()}
     rows = []
     for name, runs in answers.items():
         parts = {part: meter.median([run["seconds"].get(part, 0.0) for run in runs]) for part in ("behavior", *PARTS)}
-        update = meter.median([sum(run["seconds"].get(part, 0.0) for part in PARTS) for run in runs])
+        update = updates[name]
         rows.append(
             {
                 "contender": name,
                 "update s": update,
                 **{f"{part} s": seconds for part, seconds in parts.items()},
                 "response tokens/s": tokens / update,
+                "state, MB": about[name]["state"] / 1e6,
                 "peak beyond state, MB": max(run["peak"] for run in runs) / 1e6,
-                "slower than gmc": update
-                / meter.median([sum(run["seconds"].get(part, 0.0) for part in PARTS) for run in answers["gmc"]]),
+                "slower than gmc": update / updates["gmc"],
                 "share of matmul peak": _share(about[name], tokens, parts),
             }
         )
     meter.show(f"{shape.name}: {shape.groups} x {shape.group_size} responses, {tokens} response tokens", rows)
     return {"rows": rows, "about": about}
+
+
+def _update_seconds(run: dict[str, Any]) -> float:
+    return float(sum(run["seconds"].get(part, 0.0) for part in PARTS))
 
 
 def _share(about: dict[str, Any], tokens: int, parts: dict[str, float]) -> float | None:

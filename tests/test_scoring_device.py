@@ -1,0 +1,77 @@
+"""Scoring and sampling on each device there is, against a stock forward pass on the same device."""
+
+import pytest
+import torch
+from tiny_models import tiny_model
+
+from gmc.engines.base import Sampling
+from gmc.engines.transformers import TransformersEngine
+from gmc.training.scoring import Scorer
+
+PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16]]
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.fixture(params=DEVICES)
+def model(request):
+    model = tiny_model()
+    model.network.to(request.param)
+    return model
+
+
+@pytest.fixture
+def responses(model):
+    groups = TransformersEngine(model).generate(PROMPTS, group_size=4, sampling=Sampling(max_tokens=24), seeds=[1, 2, 3])
+    return [[completion.token_ids for completion in group] for group in groups]
+
+
+def literal_logp(model, responses):
+    rows = []
+    width = max(len(response) for group in responses for response in group)
+    for prompt, group in zip(PROMPTS, responses, strict=True):
+        for response in group:
+            logits = model.network(torch.tensor([prompt + response], device=model.device)).logits[0, len(prompt) - 1 : -1]
+            logp = logits[:, : model.vocabulary_size].float().log_softmax(-1)
+            chosen = logp.gather(1, torch.tensor(response, device=model.device)[:, None]).squeeze(1)
+            rows.append(torch.nn.functional.pad(chosen, (0, width - len(response))))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("token_budget", [4096, 40])
+def test_scores_and_gradients_equal_the_stock_forward(model, responses, token_budget, checkpointing):
+    expected_BT = literal_logp(model, responses)
+    grad_BT = torch.randn(expected_BT.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
+    model.network.zero_grad()
+    expected_BT.backward(grad_BT)
+    expected = {name: parameter.grad.clone() for name, parameter in model.network.named_parameters()}
+    scorer = Scorer(model, token_budget=token_budget, checkpointing=checkpointing)
+    assert scorer.shares_prompts
+    current = scorer.forward(PROMPTS, responses)
+    assert torch.equal(current.logp_BT, scorer.score(PROMPTS, responses).logp_BT)
+    assert current.logp_BT.cpu() == pytest.approx(expected_BT.detach().cpu(), abs=1e-4)
+    model.network.zero_grad()
+    current.backward(grad_BT)
+    largest = max(gradient.norm() for gradient in expected.values())
+    for name, parameter in model.network.named_parameters():
+        assert (parameter.grad - expected[name]).norm() <= 1e-4 * max(expected[name].norm(), largest / 10), name
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_bfloat16_scores_are_the_same_bits_with_and_without_a_graph(model, responses, checkpointing):
+    precision = torch.get_float32_matmul_precision()
+    scorer = Scorer(model, compute_dtype=torch.bfloat16, checkpointing=checkpointing)
+    current = scorer.forward(PROMPTS, responses)
+    assert torch.equal(current.logp_BT, scorer.score(PROMPTS, responses).logp_BT)
+    current.backward(torch.ones_like(current.logp_BT))
+    assert all(parameter.grad.isfinite().all() for parameter in model.network.parameters())
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_the_engine_reports_what_the_trainer_computes(model):
+    engine = TransformersEngine(model)
+    completions = engine.generate(PROMPTS, group_size=4, sampling=Sampling(max_tokens=24), seeds=[4, 5, 6])
+    scores = Scorer(model).score(PROMPTS, [[completion.token_ids for completion in group] for group in completions])
+    reported = [completion.logprobs for group in completions for completion in group]
+    for row, logprobs in zip(scores.logp_BT.cpu(), reported, strict=True):
+        assert row[: len(logprobs)] == pytest.approx(torch.tensor(logprobs), abs=1e-4)
