@@ -185,7 +185,6 @@ def evaluate(
         print_settings(settings, as_json=json)
         return
 
-    from gmc.cli.eval_view import run_evaluation
     from gmc.cli.output import say, settings_tree
     from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
     from gmc.evaluation.plan import make_task
@@ -219,6 +218,8 @@ def evaluate(
     ]
     if model is None:
         opened.save_settings("eval", settings_tree(settings))
+    from gmc.cli.eval_view import run_evaluation  # last: it imports torch
+
     run_evaluation(candidates, reference, tasks, settings, directory=directory, resume=resume, as_json=json)
 
 

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gmc.errors import UsageError
 from gmc.evaluation.spec import Subject
-from gmc.models import LanguageModel, tokenizer_hash, weights_hash
 from gmc.policies import INFO_FILE, list_policies, read_policy_info
 from gmc.run import RunDirectory, policy_name
+
+if TYPE_CHECKING:
+    from gmc.models import LanguageModel
 
 BASE_LABEL = "base"
 
@@ -21,8 +24,10 @@ class Candidate:
     version: int | None = None
     run_id: str = ""
 
-    def subject(self, model: LanguageModel, compute_dtype: str) -> Subject:
+    def subject(self, model: "LanguageModel", compute_dtype: str) -> Subject:
         """The same policy, loaded: with the hashes of what was really loaded."""
+        from gmc.models import tokenizer_hash, weights_hash
+
         return Subject(
             label=self.label,
             source=self.source,
