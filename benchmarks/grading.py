@@ -19,13 +19,8 @@ ROUNDS = 5
 
 def plain_numbers(count: int) -> list[tuple[str, str]]:
     """Golds and short worked responses, every second one wrong."""
-    return [
-        (
-            str(number),
-            f"We add {number - 7} and 7.\n{number - 7} + 7 = {number}.\nThe result is $\\boxed{{{number + number % 2}}}$.",
-        )
-        for number in range(count)
-    ]
+    work = "We add {first} and 7.\n{first} + 7 = {sum}.\nThe result is $\\boxed{{{given}}}$."
+    return [(str(n), work.format(first=n - 7, sum=n, given=n + n % 2)) for n in range(count)]
 
 
 def symbolic_pairs() -> list[tuple[str, str]]:

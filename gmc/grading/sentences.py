@@ -12,13 +12,19 @@ _NUMBER = (
 _INLINE = r"(?:\$[^$\n]{1,300}\$|\\\([^\n]{1,300}?\\\))"
 _VERBS = (
     "is|are|was|were|be|equals|equal to|makes|made|gives|gets?|has|have|had|costs?|needs?|leaves|remains?|totals?|of"
-    "|earns?|pays?|spends?|saves?|weighs?|takes?|travels?|sells?|buys?|receives?|owes?|makes?|finds?"
+    "|earns?|pays?|spends?|saves?|weighs?|takes?|travels?|sells?|buys?|receives?|owes?|finds?"
+    r"|comes? to|amounts? to|adds? up to|sums? to|simplifies to|reduces to"
     "|est|ist|es|é|è|sont|sind|son"
 )
 _CLOSING = re.compile(
     rf"(?:\b(?:{_VERBS})|=|:)\s{{1,4}}(?:(?:exactly|only|just|about|a total of)\s)?"
     rf"(?P<value>\**(?:{_INLINE}|{_NUMBER})\**(?:\s[A-Za-z²³][A-Za-z²³/-]*){{0,4}}|[a-z]+|\*\*[^*\n]{{1,80}}\*\*)"
     r"(?:,\s(?:altogether|in total|in all|total|each))?\s{0,4}\.?$",
+    re.IGNORECASE,
+)
+# A total says so: "She collected 33 shells, altogether."
+_TOTAL = re.compile(
+    rf"(?<![\w.,])(?P<value>{_NUMBER}(?:\s[A-Za-z][A-Za-z-]*){{0,4}}?),?\s(?:altogether|in total|in all)\s{{0,4}}\.?$",
     re.IGNORECASE,
 )
 _BOLD_END = re.compile(r"[=:]\s{0,4}\*\*(?P<value>[^*\n]{1,80})\*\*[.\s]{0,4}$")
@@ -37,7 +43,7 @@ def closing_sentence(text: str) -> str | None:
     if not tail.endswith((".", "**", ".$", "!")):
         return None
     sentence = re.split(r"(?<=[.!?])\s|\n", tail)[-1].rstrip("!")
-    match = _CLOSING.search(sentence)
+    match = _CLOSING.search(sentence) or _TOTAL.search(sentence)
     return match["value"].strip("*") if match and not OPEN_BOX.search(match["value"]) else None
 
 
