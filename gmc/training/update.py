@@ -40,6 +40,7 @@ class Updater:
     def run(self, groups: Groups, update: int) -> dict[str, float]:
         """Train on the groups of one update and return its metrics. Raises `NonFiniteError` and changes nothing then."""
         started = time.perf_counter()
+        self.anchors.remember()
         current = self.scorer.forward(*token_ids(groups))
         batch = self._assemble(groups, current, update)
         batch = batch.with_advantages(self.estimator.advantages(batch))

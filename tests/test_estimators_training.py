@@ -1,0 +1,84 @@
+"""Rules that need more than log-probs, or keep state, in the real training loop: they run, and a resume changes nothing."""
+
+import zlib
+
+import pytest
+import torch
+from training_runs import metrics_of, small_settings, train_run, weights_of
+
+from gmc.grading import Grader
+from gmc.grading.verdict import Verdict
+from gmc.models import load_model
+from gmc.training.anchors import Anchors
+from gmc.training.update import Updater
+
+RULES = {
+    "gac": ["estimator.name=gac", "estimator.base.name=gmc", "estimator.base.epsilon=auto", "estimator.c_high=0.06"],
+    "vcpo": ["estimator.name=vcpo"],
+    "a3po": ["estimator.name=a3po", "estimator.outer_cap=5"],
+    "decoupled-ppo": ["estimator.name=decoupled-ppo", "estimator.anchor_lag=2"],
+}
+
+
+def settings(rule):
+    small = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=2", "train.updates=4", "train.checkpoint_every=1"]
+    return small_settings(*small, *RULES[rule])
+
+
+@pytest.fixture(autouse=True)
+def varied_rewards(monkeypatch):
+    """Rewards by a checksum of the text, so that there is a gradient whatever the model knows."""
+
+    def grade_many(self, pairs, *, truncated=None):
+        verdicts = {True: Verdict(True, "correct", None, "exact"), False: Verdict(False, "incorrect", None, "exact")}
+        return [verdicts[zlib.crc32(text.encode()) % 2 == 0] for _, text in pairs]
+
+    monkeypatch.setattr(Grader, "grade_many", grade_many)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_resumed_run_equals_the_uninterrupted_one(rule, tmp_path, monkeypatch):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    train_run(whole, settings(rule))
+    run = Updater.run
+
+    def crash(self, groups, update):
+        if update == 2:
+            raise OSError("power cut")
+        return run(self, groups, update)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Updater, "run", crash)
+        with pytest.raises(OSError, match="power cut"):
+            train_run(broken, settings(rule))
+    train_run(broken, settings(rule), resume=True)
+    assert metrics_of(broken) == metrics_of(whole)
+    assert weights_of(broken) == weights_of(whole)
+    assert all(record["optimizer/gradient_norm"] > 0 or record["optimizer/skipped"] for record in metrics_of(whole))
+
+
+def test_a_skipped_update_counts_and_moves_neither_weights_nor_moments(tmp_path):
+    """With both thresholds near zero everything after the first update is skipped."""
+    rule = ["estimator.name=gac", "estimator.c_low=0", "estimator.c_high=1e-9"]
+    small = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=0", "train.checkpoint_every=1", "train.publish_every=1"]
+    path = tmp_path / "run"
+    train_run(path, small_settings(*small, *rule, "train.updates=4"))
+    assert [record["optimizer/skipped"] for record in metrics_of(path)] == [0, 1, 1, 1]
+    assert [record["update"] for record in metrics_of(path)] == [0, 1, 2, 3]
+    assert metrics_of(path)[-1]["gac/consecutive_skips"] == 3
+    published = [(path / "policies" / f"v{version:06d}" / "model.safetensors").read_bytes() for version in range(1, 5)]
+    assert len(set(published)) == 1
+
+
+def test_the_anchor_is_the_policy_so_many_updates_back():
+    network = load_model("embedded").network
+    anchors = Anchors(network, 2)
+    seen = []
+    with torch.no_grad():
+        for update in range(5):
+            next(network.parameters()).fill_(float(update))
+            anchors.remember()
+            with anchors.weights_of(update):
+                seen.append(float(next(network.parameters()).mean()))
+            assert float(next(network.parameters()).mean()) == update
+    assert seen == [0, 0, 0, 1, 2]
