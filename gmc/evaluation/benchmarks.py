@@ -47,7 +47,7 @@ CONTENT_HASHES = {
     "minerva": "4079dcbc92608930d72981ae191c87905e31ffc9f2f499b860efdae06f077723",
     "olympiadbench": "10450e620f79cd9bcf9058ee8e642047216183d6cdfc3d9e40cefe52a5d2c95e",
     "gsm8k": "54c391448acbb78b943c73812a189e2cb821f937ba6866d4db625fa44a654a76",
-    "arithmetic": "c1d65d44c2f78cb8bf09da2f82644e40c786629f4108e57041c1c817bd15440c",
+    "arithmetic": "f9b8037cd46c8a361d54c1879d8151152f011a50bb2f6e3c15b7bdec94412c50",
 }
 """`content_hash` of one public copy of each benchmark, as this version of gmc reads it (the arithmetic: as generated)."""
 
