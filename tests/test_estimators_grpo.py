@@ -5,6 +5,8 @@ import math
 import pytest
 import torch
 
+from gmc.estimators.advantages import group_normalized
+from gmc.estimators.base import leave_one_out
 from gmc.estimators.registry import build_estimator
 from gmc.testing import make_batch, random_batch, run_stages
 
@@ -50,3 +52,9 @@ def test_a_negative_advantage_keeps_a_large_ratio():
     batch = make_batch(torch.tensor([[0.0], [3.0]], dtype=torch.float64), torch.tensor([[1.0, 0.0]], dtype=torch.float64))
     gradient = run_stages(build_estimator("grpo"), batch).gradient_BT
     torch.testing.assert_close(gradient[1, 0], torch.tensor(-0.5 * math.exp(3.0), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("advantage", [leave_one_out, group_normalized])
+def test_a_group_of_one_has_no_relative_advantage(advantage):
+    with pytest.raises(ValueError, match="at least 2 responses a group"):
+        advantage(torch.ones(3, 1))
