@@ -71,7 +71,7 @@ class RolloutMaker:
         indices = problem_indices(batch, rollout.prompts, len(self.problem_set), seed)
         problems = [self.problem_set.problems[index] for index in indices]
         texts_P = [self.template.render(problem.question, self.model.tokenizer) for problem in problems]
-        prompts_P = [self.template.encode(problem.question, self.model.tokenizer) for problem in problems]
+        prompts_P = [self.template.encode(text, self.model.tokenizer) for text in texts_P]
         groups = self.engine.generate(
             prompts_P,
             group_size=rollout.group_size,

@@ -34,7 +34,8 @@ def plain_synchronous_loop(settings: Settings) -> LanguageModel:
     problems, template = load_problems("arithmetic").problems, get_template("arithmetic-v1")
     for update in range(UPDATES):
         asked = [problems[index] for index in problem_indices(update, P, len(problems), settings.seed)]
-        prompts = [template.encode(problem.question, model.tokenizer) for problem in asked]
+        rendered = [template.render(problem.question, model.tokenizer) for problem in asked]
+        prompts = [template.encode(prompt, model.tokenizer) for prompt in rendered]
         seeds = [sampling_seed(settings.seed, update, group) for group in range(P)]
         groups = engine.generate(prompts, group_size=G, sampling=Sampling(max_tokens=LONGEST), seeds=seeds)
         responses = [[completion.token_ids for completion in group] for group in groups]
@@ -129,3 +130,12 @@ def test_the_batch_of_update_n_carries_version_max_0_n_minus_d(tmp_path, delay):
         assert record["delay/mean"] == record["delay/max"] == delay_of(update, max(0, update - delay))
         shard = read_shard(RolloutStore(run.rollouts, run.run_id).path_for(update, versions[update]))
         assert {row.policy_version for row in shard.rollouts} == {max(0, update - delay)}
+
+
+def test_the_model_sees_the_prompt_that_the_shard_shows(synchronous_run):
+    path, _ = synchronous_run
+    tokenizer = load_model("embedded").tokenizer
+    for file in sorted((path / "rollouts").glob("*.parquet")):
+        for rollout in read_shard(file).rollouts:
+            assert tokenizer.decode(rollout.prompt_token_ids) == rollout.prompt
+            assert rollout.prompt.startswith("Problem: ")
