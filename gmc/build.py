@@ -9,6 +9,7 @@ from gmc.engines.base import Engine
 from gmc.errors import UsageError
 from gmc.grading import Grader
 from gmc.models import LanguageModel, load_model
+from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
 from gmc.problems.templates import default_template, get_template
 from gmc.rollouts import RolloutMaker
@@ -58,16 +59,23 @@ def build_engine(settings: Settings, model: LanguageModel, log_file: Path) -> En
 
 
 def build_maker(run_id: str, settings: Settings, model: LanguageModel, scorer: Scorer, engine: Engine) -> RolloutMaker:
-    """Problems, template, grader, engine and scorer put together. Raises `UsageError`/`DataError` for bad problems."""
-    problems = settings.problems
+    """Problems, template, grader, engine and scorer put together. Prompts that leave no room for a response are left out.
+
+    Raises `UsageError` or `DataError` for bad problems.
+    """
+    problems, longest = settings.problems, settings.rollout.max_tokens
+    template = get_template(problems.template or default_template(problems.source))
+    problem_set = load_problems(
+        problems.source, question_field=problems.question_field, answer_field=problems.answer_field, split=problems.split
+    )
+    if model.context_tokens is not None and longest is not None:
+        problem_set = drop_long_prompts(problem_set, template, model.tokenizer, model.context_tokens - longest)
     return RolloutMaker(
         run_id=run_id,
         settings=settings,
         model=model,
-        problem_set=load_problems(
-            problems.source, question_field=problems.question_field, answer_field=problems.answer_field, split=problems.split
-        ),
-        template=get_template(problems.template or default_template(problems.source)),
+        problem_set=problem_set,
+        template=template,
         engine=engine,
         grader=Grader(),
         scorer=scorer if settings.rollout.logprobs == "trainer" else None,
