@@ -16,7 +16,7 @@ from gmc.engines.chatter import log_to, output_to
 from gmc.errors import GmcError, UsageError
 from gmc.models import LanguageModel
 
-CPU_CACHE_BYTES = 4 * 2**30
+CPU_CACHE_BYTES = 2 * 2**30
 """Key-value cache on a CPU, where a share of "GPU memory" has no meaning."""
 
 ENVIRONMENT = {
