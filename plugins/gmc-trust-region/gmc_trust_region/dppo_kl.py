@@ -50,5 +50,6 @@ def binary_kl(logp_BT: Tensor, other_BT: Tensor) -> Tensor:
     tiny = torch.finfo(logp_BT.dtype).tiny
     log_rest_BT = (-torch.expm1(logp_BT)).clamp(min=tiny).log()
     log_other_rest_BT = (-torch.expm1(other_BT)).clamp(min=tiny).log()
-    token_BT = torch.exp(logp_BT) * (logp_BT - other_BT)
-    return token_BT - torch.expm1(logp_BT) * (log_rest_BT - log_other_rest_BT)
+    token_BT: Tensor = torch.exp(logp_BT) * (logp_BT - other_BT)
+    rest_BT: Tensor = torch.expm1(logp_BT) * (log_rest_BT - log_other_rest_BT)
+    return token_BT.sub(rest_BT)
