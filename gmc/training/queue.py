@@ -63,10 +63,7 @@ class RolloutQueue:
         for update, groups in enumerate(used):
             self._relaunch(update, horizon)
             if self._delays.take(update) != list(groups):
-                raise DataError(
-                    f"used.jsonl, update {update}: it names other groups than --delay {self._spec} takes from the shards; "
-                    "resume with the delay, seed and shards that the run was started with"
-                )
+                raise self._disagreement(update)
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
         """Generate what policy version `update` owes before its update; False when interrupted by `stopping`."""
@@ -86,6 +83,12 @@ class RolloutQueue:
         """The groups that `update` trains on, read from their shards."""
         return [self._group(reference) for reference in self._delays.take(update)]
 
+    def _disagreement(self, update: int) -> DataError:
+        return DataError(
+            f"used.jsonl, update {update}: --delay {self._spec} launches or takes other groups than the run did; resume with "
+            "the delay, seed and shards that it was started with"
+        )
+
     def _relaunch(self, update: int, horizon: int) -> None:
         while (batch := self._delays.next_launch(update)) is not None:
             stored = self._stored.get(batch)
@@ -95,6 +98,8 @@ class RolloutQueue:
                 raise DataError(f"{self._store.path_for(batch, update)}: the shard of batch {batch} is missing; restore it")
             if stored.version > update:
                 return
+            if stored.version < update:
+                raise self._disagreement(update)
             self._tell(batch, update, read_lengths(stored.path))
 
     def _tell(self, batch: int, version: int, lengths_PG: list[list[int]]) -> list[GroupTimes]:
