@@ -42,7 +42,7 @@ class DPPOKL(Estimator):
         moved_out_BT = log_ratio_BT * torch.where(batch.advantages_B1 > 0, 1.0, -1.0) > 0
         dropped_BT = moved_out_BT & (binary_kl(batch.behavior_logp_BT, batch.logp_BT.detach()) > self.settings.delta)
         ratio_BT = log_ratio_BT.clamp(max=math.log(self.settings.cap)).exp()
-        return ~dropped_BT * ratio_BT * batch.advantages_B1 * batch.logp_BT
+        return dropped_BT.logical_not() * ratio_BT * batch.advantages_B1 * batch.logp_BT
 
 
 def binary_kl(logp_BT: Tensor, other_BT: Tensor) -> Tensor:
@@ -50,6 +50,5 @@ def binary_kl(logp_BT: Tensor, other_BT: Tensor) -> Tensor:
     tiny = torch.finfo(logp_BT.dtype).tiny
     log_rest_BT = (-torch.expm1(logp_BT)).clamp(min=tiny).log()
     log_other_rest_BT = (-torch.expm1(other_BT)).clamp(min=tiny).log()
-    token_BT: Tensor = torch.exp(logp_BT) * (logp_BT - other_BT)
-    rest_BT: Tensor = torch.expm1(logp_BT) * (log_rest_BT - log_other_rest_BT)
-    return token_BT.sub(rest_BT)
+    token_BT = torch.exp(logp_BT) * (logp_BT - other_BT)
+    return token_BT - torch.expm1(logp_BT) * (log_rest_BT - log_other_rest_BT)
