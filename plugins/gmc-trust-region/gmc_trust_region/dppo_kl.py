@@ -39,10 +39,11 @@ class DPPOKL(Estimator):
     def objective(self, batch: Batch) -> Tensor:
         """sg(min{r, c}·1{kept})·A·log π."""
         log_ratio_BT = batch.log_ratio_BT.detach()
-        moved_out_BT = log_ratio_BT * torch.where(batch.advantages_B1 > 0, 1.0, -1.0) > 0
-        dropped_BT = moved_out_BT & (binary_kl(batch.behavior_logp_BT, batch.logp_BT.detach()) > self.settings.delta)
+        outward_B1 = torch.where(batch.advantages_B1 > 0, 1.0, -1.0)
+        divergence_BT = binary_kl(batch.behavior_logp_BT, batch.logp_BT.detach())
+        kept_BT: Tensor = (log_ratio_BT * outward_B1 <= 0) | (divergence_BT <= self.settings.delta)
         ratio_BT = log_ratio_BT.clamp(max=math.log(self.settings.cap)).exp()
-        return dropped_BT.logical_not() * ratio_BT * batch.advantages_B1 * batch.logp_BT
+        return kept_BT * ratio_BT * batch.advantages_B1 * batch.logp_BT
 
 
 def binary_kl(logp_BT: Tensor, other_BT: Tensor) -> Tensor:
