@@ -26,12 +26,12 @@ class Bar:
         self._done += count
         now = time.monotonic()
         rate = (self._done - self._initial) / max(now - self._started_at, 1e-9)
-        text = f"{rate:.3g} {self._unit}/s  {note}"
+        text = f"{rate:.3g} {self._unit}/s  {note}" if rate else note
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._done, note=text)
         elif now - self._said_at > PLAIN_INTERVAL_SECONDS or (self._done >= self._total and self._said != self._done):
-            remaining = (self._total - self._done) / max(rate, 1e-9)
-            say(f"{self._name} {self._done}/{self._total}  {text}  ETA {remaining:.0f} s")
+            eta = f"  ETA {(self._total - self._done) / rate:.0f} s" if rate else ""
+            say(f"{self._name} {self._done}/{self._total}  {text}{eta}")
             self._said_at, self._said = now, self._done
 
 
