@@ -99,7 +99,7 @@ def test_paper_recipes_hold_the_stated_values():
 
 def test_model_dependent_defaults_are_filled_in():
     small, large = resolve_settings(), resolve_settings(flags={"model.source": "some/model"})
-    assert (small.optimizer.learning_rate, small.rollout.max_tokens) == (1e-4, 64)
+    assert (small.optimizer.learning_rate, small.rollout.max_tokens) == (4e-4, 64)
     assert (large.optimizer.learning_rate, large.rollout.max_tokens) == (1e-6, 4096)
 
 

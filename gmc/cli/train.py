@@ -34,7 +34,7 @@ def train(
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option("--learning-rate", help="Peak rate. (default: 1e-4 embedded, else 1e-6)", show_default=False),
+        typer.Option("--learning-rate", help="Peak rate. (default: 4e-4 embedded, else 1e-6)", show_default=False),
     ] = None,
     model: options.ModelOption = None,
     problems: options.ProblemsOption = None,

@@ -90,7 +90,7 @@ class OptimizerSettings(Section):
     """[optimizer]: AdamW and its learning-rate schedule, a pure function of the update index and the planned updates."""
 
     name: Literal["adamw", "adamw8bit"] = Field("adamw", description="fused torch AdamW, or bitsandbytes 8-bit AdamW")
-    learning_rate: float | None = Field(None, gt=0, description="peak rate; None: 1e-4 embedded, else 1e-6")
+    learning_rate: float | None = Field(None, gt=0, description="peak rate; None: 4e-4 embedded, else 1e-6")
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
@@ -165,7 +165,7 @@ class Settings(Section):
     def filled(self) -> "Settings":
         """The same settings with every model-dependent default filled in."""
         embedded = self.model.source == EMBEDDED
-        rate = self.optimizer.learning_rate or (1e-4 if embedded else 1e-6)
+        rate = self.optimizer.learning_rate or (4e-4 if embedded else 1e-6)
         longest = 64 if embedded else 4096
         return self.model_copy(
             update={
