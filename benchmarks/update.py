@@ -43,8 +43,9 @@ class Contender:
         return self._answer()
 
     def close(self) -> None:
-        """End the process."""
-        self._process.communicate(timeout=60)
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
         self._log.close()
 
     def _answer(self) -> Any:
