@@ -20,9 +20,7 @@ def small_settings(*assignments: str, **flags: Any) -> Settings:
 
 def train_run(path: Path, settings: Settings, *, resume: bool = False, rollouts_from: Path | None = None) -> dict[str, Any]:
     """`gmc train` without the command line; returns its summary."""
-    directory = RunDirectory.for_training(
-        path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=False
-    )
+    directory = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=False)
     with directory.lock():
         directory.save_settings("train", settings_tree(settings))
         return run_training(directory, settings, rollouts_from=rollouts_from)
