@@ -210,7 +210,7 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Be the only trainer of this run. Raises `GmcError` naming the run and the holder's process when there is another."""
         self.path.mkdir(parents=True, exist_ok=True)
-        holder = self.lock_file.read_text("utf-8").strip() if self.lock_file.exists() else ""
+        holder = self.lock_file.read_text("utf-8", errors="replace").strip() if self.lock_file.exists() else ""
         lock = filelock.FileLock(self.lock_file)
         try:
             lock.acquire(timeout=0)

@@ -13,6 +13,8 @@ from gmc.delays.base import GroupRef
 from gmc.errors import DataError
 from gmc.files import read_jsonl, strict_json, write_text
 
+CURE = "Restore the file from a copy, or start anew with --overwrite."
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -30,9 +32,27 @@ class Cut:
 
 def read_used(path: Path) -> list[list[GroupRef]]:
     """The groups of each update, from update 0. Raises `DataError` when the updates are not 0, 1, 2, …"""
-    records = read_jsonl(path)
+    records = _records(path)
     _require_consecutive(path, records, len(records))
-    return [[GroupRef(*group) for group in record["groups"]] for record in records]
+    used = []
+    for number, record in enumerate(records, start=1):
+        groups = record.get("groups")
+        if not isinstance(groups, list) or not all(_is_reference(group) for group in groups):
+            raise DataError(f"{path}, line {number}: groups is not a list of [batch, group] pairs. {CURE}")
+        used.append([GroupRef(*group) for group in groups])
+    return used
+
+
+def _is_reference(group: Any) -> bool:
+    return isinstance(group, list) and len(group) == 2 and all(type(number) is int for number in group)
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    records: list[Any] = read_jsonl(path)
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict) or type(record.get("update")) is not int:
+            raise DataError(f"{path}, line {number}: not the record of an update. {CURE}")
+    return records
 
 
 def cut_log(path: Path, frontier: int) -> Cut:
@@ -40,9 +60,9 @@ def cut_log(path: Path, frontier: int) -> Cut:
 
     Raises `DataError` when a line below the frontier is missing, since then the log cannot belong to the checkpoint.
     """
-    records = read_jsonl(path)
+    records = _records(path)
     torn = path.exists() and path.stat().st_size > 0 and not _ends_with_newline(path)
-    kept = [record for record in records if record.get("update", frontier) < frontier]
+    kept = [record for record in records if record["update"] < frontier]
     _require_consecutive(path, kept, frontier)
     cut = Cut(path, len(records) - len(kept), torn)
     if cut.dropped or cut.torn:
@@ -51,15 +71,12 @@ def cut_log(path: Path, frontier: int) -> Cut:
 
 
 def _require_consecutive(path: Path, records: Sequence[dict[str, Any]], count: int) -> None:
-    updates = [record.get("update") for record in records]
+    updates = [record["update"] for record in records]
     for index in range(max(count, len(updates))):
         found = updates[index] if index < len(updates) else None
         if found != index:
             what = "is missing" if found is None else f"should be there, update {found} is"
-            raise DataError(
-                f"{path}, line {index + 1}: update {index} {what}, though the run has made {count} updates. "
-                "Restore the file from a copy, or start anew with --overwrite."
-            )
+            raise DataError(f"{path}, line {index + 1}: update {index} {what}, though the run has made {count} updates. {CURE}")
 
 
 def _ends_with_newline(path: Path) -> bool:

@@ -176,3 +176,16 @@ def test_commands_find_each_others_settings(rolled):
     printed = gmc_command("train", "--run", rolled, "--dry-run", exit_code=0).stdout
     assert "group_size = 2" in printed
     assert "max_tokens = 8" in printed
+
+
+def test_paths_that_cannot_be_used_are_named(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert str(file) in refused("rollout", "--run", file, "--batches", "1", *SMALL)
+    assert str(file) in refused("rollout", "--run", file / "run", "--batches", "1", *SMALL, exit_code=1)
+    assert "no such file" in refused("train", "--run", tmp_path / "run", "--delay", "schedule:nowhere.parquet")
+
+
+def test_infinite_settings_are_refused(tmp_path):
+    assert "rollout.temperature" in refused("train", "--run", tmp_path / "run", "--set", "rollout.temperature=inf")
+    assert "optimizer.learning_rate" in refused("train", "--run", tmp_path / "run", "--set", "optimizer.learning_rate=nan")

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
+from safetensors.torch import load_file, save_file
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
 from gmc.errors import DataError, GmcError, UsageError
@@ -132,3 +134,58 @@ def test_refusals_name_the_cure(tmp_path):
     (path / "rollouts" / "b000001-v000000.parquet").unlink()
     with pytest.raises(DataError, match=r"b000001.*missing"):
         train_run(path, settings, resume=True)
+
+
+DAMAGE = ["delay=1", "rollout.max_tokens=8", "train.updates=4", "train.checkpoint_every=2", "train.keep_checkpoints=2"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    path = tmp_path_factory.mktemp("trained") / "run"
+    settings = small_settings(*DAMAGE)
+    train_run(path, settings)
+    return path
+
+
+def _drop_a_tensor(path):
+    file = path / "checkpoints" / "u000004" / "weights.safetensors"
+    tensors = load_file(file)
+    tensors.pop(next(iter(tensors)))
+    save_file(tensors, file, metadata={"aliases": "{}"})
+
+
+DAMAGES = {
+    "renamed checkpoint": (lambda p: (p / "checkpoints/u000004").rename(p / "checkpoints/u000099"), "u000099.*4 updates"),
+    "missing tensor": (_drop_a_tensor, r"u000004.*weights"),
+    "number in used.jsonl": (lambda p: (p / "used.jsonl").write_text("3\n"), r"used\.jsonl, line 1"),
+    "text as update": (lambda p: (p / "used.jsonl").write_text('{"update":"0","groups":[]}\n'), r"used\.jsonl, line 1"),
+    "no groups": (
+        lambda p: (p / "used.jsonl").write_text("".join(f'{{"update":{n}}}\n' for n in range(4))),
+        r"used\.jsonl, line 1: groups",
+    ),
+    "junk in metrics": (lambda p: (p / "metrics.jsonl").write_bytes(b"\xff\xfe\n"), r"metrics\.jsonl, line 1"),
+    "short metrics": (
+        lambda p: (p / "metrics.jsonl").write_text('{"update":0}\n'),
+        r"metrics\.jsonl, line 2: update 1 is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_refused_by_name_and_left_as_it_is(damage, trained, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(trained, path)
+    spoil, message = DAMAGES[damage]
+    spoil(path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != "lock"}
+    with pytest.raises(DataError, match=message):
+        train_run(path, small_settings(*DAMAGE, "train.updates=6"), resume=True)
+    after = {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != "lock"}
+    assert {file for file in before if before[file] != after.get(file)} <= {path / "settings" / "train.toml"}
+
+
+def test_junk_in_the_lock_file_does_not_matter(trained, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(trained, path)
+    (path / "lock").write_bytes(b"\xff\xfe")
+    assert train_run(path, small_settings(*DAMAGE), resume=True)["finished"]

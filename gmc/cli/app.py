@@ -27,6 +27,11 @@ class _OneLineErrors(TyperGroup):
         except (GmcError, EstimatorError) as error:
             typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
             raise typer.Exit(error.exit_code) from error
+        except OSError as error:
+            if error.filename is None or isinstance(error, BrokenPipeError):
+                raise
+            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error.filename}: {error.strerror}", err=True)
+            raise typer.Exit(1) from error
 
 
 app = typer.Typer(

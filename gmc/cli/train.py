@@ -20,7 +20,7 @@ def train(
         str | None,
         typer.Option(
             "--delay",
-            help="Updates between generation and use: D, length:C, length:mean=M, uniform:a:b, geometric:mean, "
+            help="Updates between generation and use: D, length:C, length:mean=M, uniform:LOW:HIGH, geometric:MEAN, "
             "schedule:FILE or shards. (default: 64)",
             show_default=False,
         ),
@@ -112,7 +112,11 @@ def train(
 def _check_delay(settings: "Settings") -> None:
     """Refuse a bad delay before anything is created; what depends on shards or on a file is checked when the run is open."""
     from gmc.delays.spec import delay_spec_kind, parse_delay
+    from gmc.errors import UsageError
 
+    kind, _, name = settings.delay.partition(":")
+    if kind == "schedule" and not Path(name).is_file():
+        raise UsageError(f"--delay {settings.delay}: no such file; gmc simulate-delay writes one")
     if not settings.is_live and delay_spec_kind(settings.delay) not in ("shards", "schedule"):
         rollout = settings.rollout
         updates = settings.train.updates

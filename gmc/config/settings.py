@@ -21,7 +21,7 @@ Count = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """Base of every group of settings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class ModelSettings(Section):

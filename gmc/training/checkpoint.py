@@ -82,7 +82,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         state = read_json(path / STATE_FILE)
         weights, optimizer, estimator = (_load_tensors(path / f"{part}.safetensors") for part in PARTS)
-        return Checkpoint(int(state["update"]), weights, optimizer, estimator, dict(state["extra"]), path)
+        update = int(state["update"])
+        if path.name != checkpoint_name(update):
+            raise ValueError(f"it holds the state after {update} updates")
+        return Checkpoint(update, weights, optimizer, estimator, dict(state["extra"]), path)
     except (DataError, SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{path}: marked complete but cannot be loaded ({error}). "

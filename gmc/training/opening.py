@@ -11,7 +11,7 @@ from gmc.build import build_engine, build_maker, build_model, build_scorer
 from gmc.config.settings import Settings
 from gmc.delays.shards import ShardContents
 from gmc.delays.spec import delay_spec_kind, parse_delay
-from gmc.errors import UsageError
+from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
@@ -67,7 +67,6 @@ def open_session(
 
     checkpoint = load_newest(run.checkpoints, run_id=run.run_id)
     version = checkpoint.update if checkpoint else 0
-    _rewind(run, store, version, say)
     _check_shards(store, settings, model)
 
     scorer = build_scorer(settings, model)
@@ -78,6 +77,7 @@ def open_session(
         estimator.load_state_dict(unprefixed(RULE, checkpoint.estimator))
         anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
 
+    _rewind(run, store, version, say)  # only now, when everything in the checkpoint fits
     planned = _planned_updates(settings, store)
     tree = settings.model_dump(mode="json")
     trackers = make_trackers(settings.train.trackers, run.run_id, run.path / "tensorboard", tree)
@@ -131,10 +131,10 @@ def _check_shard(stored: StoredShard, run_id: str, settings: Settings, vocabular
         ("run id", metadata.run_id, run_id),
         ("tokenizer hash", metadata.tokenizer_hash, vocabulary),
         ("rollout.group_size", metadata.group_size, rollout.group_size),
-        ("rollout.temperature", float(metadata.sampling["temperature"]), rollout.temperature),
-        ("rollout.max_tokens", int(metadata.sampling["max_tokens"]), rollout.max_tokens),
+        ("rollout.temperature", metadata.sampling.get("temperature"), str(rollout.temperature)),
+        ("rollout.max_tokens", metadata.sampling.get("max_tokens"), str(rollout.max_tokens)),
     ):
-        if found != wanted:
+        if found is not None and found != wanted:  # a shard of another tool need not name its sampling
             raise UsageError(
                 f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that they were "
                 "made with, or use another --run"
@@ -142,8 +142,12 @@ def _check_shard(stored: StoredShard, run_id: str, settings: Settings, vocabular
 
 
 def _restore(checkpoint: Checkpoint, model: LanguageModel, optimizer: torch.optim.Optimizer) -> None:
+    weights = model.weights()
+    shapes = {name: tuple(tensor.shape) for name, tensor in checkpoint.weights.items()}
+    if shapes != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+        raise DataError(f"{checkpoint.path}: its weights are not those of {model.source}; restore the folder from a copy")
     with torch.no_grad():
-        for name, parameter in model.weights().items():
+        for name, parameter in weights.items():
             parameter.copy_(checkpoint.weights[name])
     load_optimizer_tensors(optimizer, checkpoint.optimizer)
 
@@ -178,11 +182,11 @@ def _queue(
         seed=settings.seed,
         updates=planned,
         shards=_contents(store) if delay_spec_kind(settings.delay) in ("shards", "schedule") else (),
-        calibrated_clock=checkpoint.extra["calibrated_clock"] if checkpoint else None,
+        calibrated_clock=checkpoint.extra.get("calibrated_clock") if checkpoint else None,
     )
     queue = RolloutQueue(store, delays, maker, spec=settings.delay, stopping=stopping)
     if checkpoint:
-        queue.replay(read_used(run.used), checkpoint.extra["planned_updates"])
+        queue.replay(read_used(run.used), int(checkpoint.extra.get("planned_updates", planned)))
     return queue
 
 
