@@ -1,5 +1,6 @@
 """From settings to the parts that `gmc rollout` and `gmc train` share."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -18,14 +19,26 @@ from gmc.training.scoring import Scorer
 COMPUTE_DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
 
+SMALL_MODEL_PARAMETERS = 5_000_000
+"""Below this a CPU thread waits for the others longer than it computes."""
+
+
 def build_model(settings: Settings) -> LanguageModel:
-    """Load the model of the settings onto their device. Raises `UsageError` for a device that is not there."""
+    """Load the model of the settings onto their device. Raises `UsageError` for a device that is not there.
+
+    A small model on a CPU gets one thread unless OMP_NUM_THREADS says otherwise: its sums then do not depend on the number of
+    cores, and an update of the embedded model takes a third of the time when the cores have other work too.
+    """
     device = settings.model.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"model.device = {device}: no CUDA device is available; use cpu or auto")
-    return load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
+    model = load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
+    small = sum(parameter.numel() for parameter in model.network.parameters()) < SMALL_MODEL_PARAMETERS
+    if small and device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    return model
 
 
 def build_scorer(settings: Settings, model: LanguageModel) -> Scorer:
