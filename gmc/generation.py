@@ -36,7 +36,7 @@ def generate_batches(
                 say(note)
             metadata = maker.metadata()
             on_disk = {stored.batch: stored for stored in store.list()}
-            rewards, lengths = [], []
+            rewards, lengths, cut_off, made = [], [], 0, 0
             for batch in range(settings.rollout.batches):
                 if batch in on_disk:
                     rows = store.read(on_disk[batch], tokenizer_hash=metadata.tokenizer_hash).rollouts
@@ -44,15 +44,19 @@ def generate_batches(
                 else:
                     rows = maker.make(batch, 0, advance)
                     write_shard(store.path_for(batch, 0), rows, metadata)
+                    made += 1
                 if batch == 0 and (noise := measure_noise(rows)):
                     say(str(noise))
                 rewards += [row.reward for row in rows]
+                cut_off += sum(row.finish_reason == "length" for row in rows)
                 lengths += [len(row.response_token_ids) for row in rows]
     finally:
         engine.close()
     return {
         "batches": settings.rollout.batches,
         "responses": len(rewards),
+        "made": made,
+        "cut_off": cut_off / len(rewards),
         "accuracy": sum(rewards) / len(rewards),
         "mean_length": sum(lengths) / len(lengths),
         "problems": len(maker.problem_set),

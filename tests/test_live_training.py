@@ -28,7 +28,7 @@ UPDATES = 60
 PROMPTS, GROUP_SIZE = 8, 8
 COMMAND = [sys.executable, "-c", "from gmc.cli.app import main; main()"]
 SETTINGS = [
-    *("--updates", str(UPDATES), "--prompts", str(PROMPTS), "--group-size", str(GROUP_SIZE), "--learning-rate", "2e-4"),
+    *("--updates", str(UPDATES), "--prompts", str(PROMPTS), "--group-size", str(GROUP_SIZE), "--learning-rate", "5e-4"),
     *("--set", "train.checkpoint_every=5", "--set", "live.publish_every=2"),
 ]
 LIVE = ["--set", "live.lease_seconds=4", "--set", "live.patience_seconds=900"]

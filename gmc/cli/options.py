@@ -43,6 +43,12 @@ ProblemsOption = Annotated[
     str | None,
     typer.Option("--problems", help="'arithmetic', a file or a hub id. (default: arithmetic)", show_default=False),
 ]
+QuestionFieldOption = Annotated[
+    str | None, typer.Option("--question-field", help="Field of the question, if its name is unusual.", show_default=False)
+]
+AnswerFieldOption = Annotated[
+    str | None, typer.Option("--answer-field", help="Field of the gold answer, if its name is unusual.", show_default=False)
+]
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="transformers or vllm. (default: transformers)", show_default=False)
 ]

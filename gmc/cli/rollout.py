@@ -13,6 +13,8 @@ def rollout(
     run: options.RunOption = Path("runs/default"),
     model: options.ModelOption = None,
     problems: options.ProblemsOption = None,
+    question_field: options.QuestionFieldOption = None,
+    answer_field: options.AnswerFieldOption = None,
     batches: Annotated[
         int | None, typer.Option("--batches", help="Launch batches to write. (default: 16)", show_default=False)
     ] = None,
@@ -67,6 +69,8 @@ def rollout(
         flags={
             "model.source": model,
             "problems.source": problems,
+            "problems.question_field": question_field,
+            "problems.answer_field": answer_field,
             "rollout.batches": batches,
             "rollout.prompts": prompts,
             "rollout.group_size": group_size,
@@ -97,8 +101,10 @@ def rollout(
         with progress_bar("rollout", total, "responses") as bar:
             summary = generate_batches(directory, settings, advance=bar.advance, say=say)
     say(
-        f"{summary['batches']} batches in {directory.rollouts}: {summary['responses']} responses, "
-        f"{100 * summary['accuracy']:.1f} % correct, mean length {summary['mean_length']:.1f} tokens"
+        f"rollout batches in {directory.rollouts}: {summary['batches']} ({summary['made']} new); "
+        f"{summary['responses']} responses, "
+        f"{100 * summary['accuracy']:.1f} % correct, {100 * summary['cut_off']:.1f} % cut off at the length limit, "
+        f"mean length {summary['mean_length']:.1f} tokens"
     )
     if json:
         print_json({"run": str(run), **summary})

@@ -90,7 +90,7 @@ def _delays(delays: dict[str, float] | None) -> str:
 
 
 def _trainer(trainer: dict[str, Any] | None) -> str:
-    return "none in live mode" if trainer is None else _state(trainer)
+    return "no live trainer" if trainer is None else _state(trainer)
 
 
 def _state(process: dict[str, Any]) -> str:

@@ -46,7 +46,9 @@ def run_training(directory: RunDirectory, settings: Settings, *, rollouts_from: 
             directory, settings, resources, rollouts_from=rollouts_from, say=say, stopping=lambda: bool(stop)
         )
         started = session.version
-        if started:
+        if started == session.planned_updates:
+            say(f"all {started} updates of {directory.path} are done; add more with --resume --updates N")
+        elif started:
             say(f"resuming {directory.path} at update {started} of {session.planned_updates}")
         failed = True
         try:
@@ -61,7 +63,7 @@ def run_training(directory: RunDirectory, settings: Settings, *, rollouts_from: 
             session.publish()
             if settings.is_live:
                 mark_ended(directory, session.version)
-            say(f"policy version {session.version} is in {directory.policies}; see metrics.jsonl there, and run gmc eval")
+            say(f"policy version {session.version} is in {directory.policies}, metrics in {directory.metrics}; next: gmc eval")
         else:
             say(f"stopped by {stop.signal_name} after update {session.version}; go on with --resume")
     return {

@@ -33,8 +33,8 @@ class CalibratedClockDelay(ClockDelay):
         largest = (updates - 1) / 2
         if mean >= largest:
             raise UsageError(
-                f"--delay length:mean={mean:g}: the mean delay of {updates} updates is below {largest:g} even when version 0 "
-                f"generates everything; ask for a smaller mean or for more than {math.floor(2 * mean + 1)} updates"
+                f"--delay length:mean={mean:g}: the mean delay of {updates} updates is at most {largest:g}, reached only when "
+                f"version 0 generates everything; ask for a smaller mean or for more than {math.floor(2 * mean + 1)} updates"
             )
         batches = max(1, min(math.ceil(_WANTED_GROUPS / prompts), int(mean / 2)))
         self._length_duration = LengthDuration(math.nan if clock is None else clock, group_rule)

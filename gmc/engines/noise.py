@@ -13,6 +13,9 @@ import numpy as np
 
 from gmc.shards.rollout import Rollout
 
+NEGLIGIBLE = 0.01
+"""Below this in log ρ, rounding cannot decide whether a ratio exceeds a cap of 1.28."""
+
 
 @dataclass(frozen=True)
 class LengthBucket:
@@ -48,10 +51,12 @@ class NoiseFloor:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [f"{_range(bucket)} tokens ±{bucket.spread:.2g} (worst {bucket.worst:.2g})" for bucket in self.buckets]
+        parts = [f"±{bucket.spread:.1g} at {_range(bucket)} tokens" for bucket in self.buckets]
+        worst = max(bucket.worst for bucket in self.buckets)
+        verdict = "negligible" if worst < NEGLIGIBLE else "keep --logprobs trainer"
         return (
-            f"noise floor, engine minus trainer: ±{self.spread:.2g} a token (worst {self.worst:.2g}, mean {self.mean:.1g}, "
-            f"{self.tokens} tokens); log ρ of a whole response: {', '.join(parts)}"
+            f"noise floor ({verdict}): engine and trainer log-probs differ by ±{self.spread:.1g} a token;\n"
+            f"  log ρ of a whole response by {', '.join(parts)}"
         )
 
 
