@@ -2,6 +2,9 @@
 
 import json
 import multiprocessing
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -189,3 +192,16 @@ def test_paths_that_cannot_be_used_are_named(tmp_path):
 def test_infinite_settings_are_refused(tmp_path):
     assert "rollout.temperature" in refused("train", "--run", tmp_path / "run", "--set", "rollout.temperature=inf")
     assert "optimizer.learning_rate" in refused("train", "--run", tmp_path / "run", "--set", "optimizer.learning_rate=nan")
+
+
+def test_a_terminal_without_unicode_shows_formulas(tmp_path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "gmc", "estimators", "show", "gmc"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=120,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert b"\\u03b1" in shown.stdout  # α

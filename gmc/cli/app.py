@@ -1,5 +1,6 @@
 """Puts the subcommands together and turns an error that a person can cure into one line and an exit code."""
 
+import io
 import sys
 from typing import Annotated, Any
 
@@ -69,4 +70,7 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode still shows every formula
     sys.exit(app())
