@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         engine.close()
     names = repeats[0].keys()
     return {
-        "settings": vars(options),
+        "settings": {name: value for name, value in vars(options).items() if name != "json"},
         "start_seconds": start_seconds,
         "median": {name: statistics.median(record[name] for record in repeats) for name in names},
         "repeats": repeats,
@@ -152,7 +152,6 @@ def main() -> None:
     global NOW
     NOW = CLOCKS[options.clock]
     found = measure(options)
-    found["settings"]["json"] = None
     for name, value in {"start_seconds": found["start_seconds"], **found["median"]}.items():
         print(f"{name:28} {value:.4g}")
     if options.json:
