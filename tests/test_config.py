@@ -112,3 +112,9 @@ def test_truncated_sampling_is_refused_for_training(setting):
     settings = resolve_settings(assignments=[f"rollout.{setting}"])
     with pytest.raises(UsageError, match=r"rollout\." + setting.partition("=")[0] + ".*kept probability mass"):
         settings.rollout.sampling(())
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_naming_a_base_and_setting_it_work_in_either_order(order):
+    assignments = ["estimator.name=gac", *["estimator.base=gmc", "estimator.base.epsilon=0.2"][::order]]
+    assert resolve_settings(assignments=assignments).estimator["base"] == {"name": "gmc", "epsilon": 0.2}

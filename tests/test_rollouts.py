@@ -6,6 +6,7 @@ from training_runs import small_settings
 from gmc.build import build_engine, build_maker, build_model, build_scorer
 from gmc.engines.noise import measure_noise
 from gmc.grading import grade_many
+from gmc.policies import publish_policy, read_policy_info
 from gmc.rollouts import problem_indices, sampling_seed
 
 
@@ -71,3 +72,10 @@ def test_prompts_without_room_for_a_response_are_left_out_and_counted(tmp_path):
     made = build_maker("run", settings, model, build_scorer(settings, model), engine)
     assert len(made.problem_set) == 1
     assert any("1 of 2 problems dropped" in note for note in made.problem_set.notes)
+
+
+def test_a_shard_names_the_weights_that_a_published_policy_names(maker, tmp_path):
+    """One hash for one policy, also where a tied head stands twice in the state dict."""
+    folder = publish_policy(maker.model, tmp_path, 0, "run")
+    assert maker.metadata().weights_hash == read_policy_info(folder).weights_hash
+    assert maker.model.network.config.tie_word_embeddings  # else this test could not fail

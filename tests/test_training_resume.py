@@ -189,3 +189,25 @@ def test_junk_in_the_lock_file_does_not_matter(trained, tmp_path):
     shutil.copytree(trained, path)
     (path / "lock").write_bytes(b"\xff\xfe")
     assert train_run(path, small_settings(*DAMAGE), resume=True)["finished"]
+
+
+def test_a_horizon_shorter_than_what_is_done_is_refused(trained, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(trained, path)
+    with pytest.raises(UsageError, match=r"4 updates are done, more than --updates 3"):
+        train_run(path, small_settings(*DAMAGE, "train.updates=3"), resume=True)
+
+
+def test_a_policy_that_a_kill_kept_from_being_published_comes_with_the_resume(tmp_path):
+    path = tmp_path / "run"
+    settings = small_settings(*DAMAGE, "train.publish_every=2")
+    train_run(path, settings)
+    shutil.rmtree(path / "policies")
+    train_run(path, settings, resume=True)
+    assert (path / "policies" / "v000004" / "READY").exists()
+
+
+def test_lengths_generated_and_trained_are_compared(trained):
+    last = metrics_of(trained)[-1]
+    # With a fixed delay every launched group is trained on in the end, so both means are of the same responses.
+    assert last["response/trained_length_mean_so_far"] == last["response/generated_length_mean_so_far"] > 0

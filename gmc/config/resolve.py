@@ -46,11 +46,15 @@ def merge(base: Tree, layer: Tree) -> None:
     """Merge `layer` into `base` in place. Naming another estimator drops the settings of the one named before."""
     for key, value in layer.items():
         current = base.get(key)
+        if isinstance(current, Mapping) and isinstance(value, str) and key in ("estimator", "base"):
+            value = {"name": value}
         if isinstance(value, Mapping) and not isinstance(current, Mapping) and current is not None and "name" not in value:
             current = {"name": current}  # `estimator.base = "gmc"` followed by `estimator.base.epsilon = 0.2`
             base[key] = current
         if isinstance(value, Mapping) and isinstance(current, Mapping):
-            if "name" in value and value["name"] != current.get("name") and key in ("estimator", "base"):
+            if key in ("estimator", "base") and value.get("name", current.get("name")) != current.get(
+                "name", value.get("name")
+            ):
                 base[key] = {}
             merge(base[key], dict(value))
         elif isinstance(value, Mapping):

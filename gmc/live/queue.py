@@ -54,6 +54,10 @@ class LiveQueue:
         """Groups on disk and not yet taken."""
         return self._prompts * sum(stored.batch not in self._used for stored in self._store.list())
 
+    def length_metrics(self) -> dict[str, float]:
+        """Nothing: batches are trained on in the order they were launched, so no length is favored."""
+        return {}
+
     def replay(self, used: Sequence[Sequence[GroupRef]]) -> None:
         """Know the batches of the updates in `used` as taken. Raises `DataError` when one's shard is missing."""
         self._used = {group.batch for groups in used for group in groups}

@@ -67,6 +67,10 @@ def open_session(
 
     checkpoint = load_newest(run.checkpoints, run_id=run.run_id)
     version = checkpoint.update if checkpoint else 0
+    if settings.train.updates < version:
+        raise UsageError(
+            f"{run.path}: {version} updates are done, more than --updates {settings.train.updates}; give {version} or more"
+        )
     _check_shards(store, settings, model)
 
     scorer = build_scorer(settings, model)
@@ -95,8 +99,12 @@ def open_session(
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, scorer, engine)
         resources.callback(maker.grader.close)
+        for note in maker.problem_set.notes:
+            say(note)
     queue = _queue(settings, store, planned, maker, stopping, run, checkpoint)
-    return Session(run, updater, queue, version, saved, trackers, say)
+    session = Session(run, updater, queue, version, saved, trackers, say)
+    session.publish_again()
+    return session
 
 
 def with_needs(settings: Settings, estimator: Estimator) -> Settings:

@@ -1,7 +1,7 @@
 """The queue between generation and training: shards on disk, and a delay model that says which is launched and used when."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 from gmc.errors import DataError, GmcError, UsageError
@@ -14,6 +14,16 @@ from gmc.shards.writer import write_shard
 CACHED_SHARDS = 16
 
 Progress = Callable[[int], None]
+
+
+@dataclass
+class _Lengths:
+    total: int = 0
+    count: int = 0
+
+    def add(self, lengths: Sequence[int]) -> None:
+        self.total += sum(lengths)
+        self.count += len(lengths)
 
 
 class RolloutQueue:
@@ -40,6 +50,8 @@ class RolloutQueue:
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
+        self._generated, self._trained = _Lengths(), _Lengths()
+        self._waiting_lengths: dict[GroupRef, list[int]] = {}
         self._unwritten: dict[int, list[Rollout]] = {}
         self._cache: dict[int, list[Rollout]] = {}
 
@@ -62,7 +74,7 @@ class RolloutQueue:
         self._calibrate()
         for update, groups in enumerate(used):
             self._relaunch(update, horizon)
-            if self._delays.take(update) != list(groups):
+            if self._take(update) != list(groups):
                 raise self._disagreement(update)
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
@@ -81,7 +93,25 @@ class RolloutQueue:
 
     def take(self, update: int) -> list[list[Rollout]]:
         """The groups that `update` trains on, read from their shards."""
-        return [self._group(reference) for reference in self._delays.take(update)]
+        return [self._group(reference) for reference in self._take(update)]
+
+    def length_metrics(self) -> dict[str, float]:
+        """Mean response length (tokens) of all that was generated and of all that was trained on: a gap is a length bias.
+
+        Empty when nothing was generated here (`--delay shards`).
+        """
+        if not self._generated.count:
+            return {}
+        return {
+            "response/generated_length_mean_so_far": self._generated.total / self._generated.count,
+            "response/trained_length_mean_so_far": self._trained.total / max(1, self._trained.count),
+        }
+
+    def _take(self, update: int) -> list[GroupRef]:
+        taken = self._delays.take(update)
+        for reference in taken:
+            self._trained.add(self._waiting_lengths.pop(reference, []))
+        return taken
 
     def _disagreement(self, update: int) -> DataError:
         return DataError(
@@ -104,6 +134,9 @@ class RolloutQueue:
 
     def _tell(self, batch: int, version: int, lengths_PG: list[list[int]]) -> list[GroupTimes]:
         self._launched.add(batch)
+        for group, lengths in enumerate(lengths_PG):
+            self._generated.add(lengths)
+            self._waiting_lengths[GroupRef(batch, group)] = lengths
         return self._delays.launched(batch, version, lengths_PG)
 
     def _accept(self, stored: StoredShard, update: int) -> None:

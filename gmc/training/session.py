@@ -68,7 +68,8 @@ class Session:
         self._add_noise(groups, metrics)
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
         append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
-        append_jsonl(self.run.metrics, {"update": update, **metrics, "rollouts/groups_waiting": self.queue.waiting})
+        metrics |= self.queue.length_metrics() | {"rollouts/groups_waiting": float(self.queue.waiting)}
+        append_jsonl(self.run.metrics, {"update": update, **metrics})
         for tracker in self.trackers:
             tracker.log(update, metrics)
 
@@ -82,6 +83,11 @@ class Session:
         if not self._noise_reported:
             self._noise_reported = True
             self.say(str(noise))
+
+    def publish_again(self) -> None:
+        """After a resume: publish what a kill between checkpoint and publication may have left out."""
+        if self.saved and self.version % self.updater.settings.train.publish_every == 0:
+            self.publish()
 
     def save_when_due(self) -> None:
         """Checkpoint, and publish the policy, at the intervals of the settings."""

@@ -10,6 +10,7 @@ from gmc.config.settings import Settings
 from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
+from gmc.estimators.epsilon import CappingEstimator
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
 from gmc.models import LanguageModel
@@ -104,8 +105,7 @@ class Updater:
         behavior_BT = behavior_logp(groups, self.settings.rollout.logprobs, batch.logp_BT.shape[1]).to(batch.logp_BT.device)
         difference_BT = batch.logp_BT.detach() - behavior_BT
         log_ratio_BT = torch.where(batch.mask_BT, difference_BT, torch.zeros_like(difference_BT))
-        epsilon = getattr(self.estimator.settings, "epsilon", REPORT_EPSILON)
-        epsilon = epsilon if isinstance(epsilon, float) else REPORT_EPSILON
+        epsilon = self.estimator.epsilon(batch) if isinstance(self.estimator, CappingEstimator) else REPORT_EPSILON
         return ratio_metrics(log_ratio_BT, batch.mask_BT, batch.group_size, epsilon)
 
     def _step(self, gradient: Gradient, rate: float, groups: Groups, update: int) -> float:
