@@ -36,9 +36,11 @@ def test_training_on_the_schedule_of_a_run_repeats_it_bit_for_bit(tmp_path):
     write_schedule(tmp_path / "schedule.parquet", rows)
     train(tmp_path / "replayed", f"schedule:{tmp_path / 'schedule.parquet'}")
     assert weights_of(tmp_path / "replayed") == weights_of(tmp_path / "clock")
-    kept = [{key: value for key, value in record.items() if "waiting" not in key} for record in metrics_of(tmp_path / "clock")]
-    again = metrics_of(tmp_path / "replayed")
-    assert [{key: record[key] for key in first if key in record} for first, record in zip(kept, again, strict=True)] == kept
+    kept, again = metrics_of(tmp_path / "clock"), metrics_of(tmp_path / "replayed")
+    for record in kept + again:  # a schedule names only what was used: batches still in the queue at the end do not exist in it
+        record.pop("rollouts/groups_waiting")
+        record.pop("response/generated_length_mean_so_far")
+    assert again == kept
 
 
 @pytest.mark.slow
