@@ -3,7 +3,7 @@
     python benchmarks/trl_worker.py SHAPE FOLDER '{"clock": "wall", "checkpointing": true}'
 
 Generation is left out: the trainer's own loss gets the padded tensors that its generation step would hand over (prompts
-padded left, completions padded right to the longest of the batch), in micro-batches of one group.
+padded left, completions padded right to the longest of the batch), in micro-batches of one group, or of "rows" responses.
 """
 
 import json
@@ -28,10 +28,12 @@ def main() -> None:
     shape, folder, options = SHAPES[sys.argv[1]], Path(sys.argv[2]), json.loads(sys.argv[3])
     on_gpu = torch.cuda.is_available()
     prompts, responses = shape.batch(vocabulary_of(folder))
+    rows = options.get("rows") or shape.group_size
+    accumulated = shape.groups * shape.group_size // rows
     arguments = GRPOConfig(
         output_dir=tempfile.mkdtemp(),
-        per_device_train_batch_size=shape.group_size,
-        gradient_accumulation_steps=shape.groups,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=accumulated,
         num_generations=shape.group_size,
         gradient_checkpointing=options.get("checkpointing", True),
         bf16=options.get("bfloat16", False),
@@ -53,8 +55,10 @@ def main() -> None:
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    trainer.current_gradient_accumulation_steps = shape.groups
-    micro_batches = [_inputs(shape, prompts, responses, group, model.device) for group in range(shape.groups)]
+    trainer.current_gradient_accumulation_steps = accumulated
+    groups = [_inputs(shape, prompts, responses, group, model.device) for group in range(shape.groups)]
+    starts = range(0, shape.group_size, rows)
+    micro_batches = [_slice(inputs, start, start + rows) for inputs in groups for start in starts]
 
     def update() -> dict[str, Any]:
         watch = meter.Stopwatch(options["clock"])
@@ -93,6 +97,10 @@ def _inputs(shape: Any, prompts: Any, responses: Any, group: int, device: torch.
         "advantages": (rewards - rewards.mean()).to(device),
         "num_items_in_batch": torch.tensor(sum(len(row) for item in responses for row in item), device=device),
     }
+
+
+def _slice(inputs: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+    return {name: value[start:end] if value.ndim else value for name, value in inputs.items()}
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def main() -> None:
         "--variants", action="store_true", help="also without prompt sharing, with checkpointing, with 8-bit AdamW"
     )
     parser.add_argument("--trl-checkpointing-only", action="store_true", help="leave out the contender that needs most memory")
+    parser.add_argument("--trl-rows", type=int, help="responses in one of TRL's micro-batches (default: a whole group)")
     parser.add_argument("--trl", type=Path, help="Python of an environment that has TRL")
     parser.add_argument("--make-trl", type=Path, metavar="FOLDER", help="create that environment first (downloads packages)")
     parser.add_argument("--json", type=Path)
@@ -119,7 +120,10 @@ def commands(shape: Shape, folder: Path, trl: Path | None, arguments: argparse.N
         if arguments.trl_checkpointing_only and not checkpointing:
             continue
         worker = [str(trl), str(ROOT / "benchmarks" / "trl_worker.py")]
-        yield name, [*worker, shape.name, str(folder), json.dumps(base | {"checkpointing": checkpointing})]
+        yield (
+            name,
+            [*worker, shape.name, str(folder), json.dumps(base | {"checkpointing": checkpointing, "rows": arguments.trl_rows})],
+        )
 
 
 def summarize(shape: Shape, answers: dict[str, list[Any]], about: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gmc.models import LanguageModel, load_model
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
 from gmc.problems.templates import default_template, get_template
+from gmc.ranks import ALONE, Ranks
 from gmc.rollouts import RolloutMaker
 from gmc.training.scoring import Scorer
 
@@ -23,8 +24,9 @@ SMALL_MODEL_PARAMETERS = 5_000_000
 """Below this a CPU thread waits for the others longer than it computes."""
 
 
-def build_model(settings: Settings) -> LanguageModel:
-    """Load the model of the settings onto their device. Raises `UsageError` for a device that is not there.
+def build_model(settings: Settings, ranks: Ranks = ALONE) -> LanguageModel:
+    """Load the model of the settings onto their device, each rank onto its own GPU. Raises `UsageError` for a device that is
+    not there.
 
     A small model on a CPU gets one thread unless OMP_NUM_THREADS says otherwise: its sums then do not depend on the number of
     cores, and an update of the embedded model takes a third of the time when the cores have other work too.
@@ -34,6 +36,11 @@ def build_model(settings: Settings) -> LanguageModel:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"model.device = {device}: no CUDA device is available; use cpu or auto")
+    if ranks.count > 1 and device.startswith("cuda"):
+        if device != "cuda":
+            raise UsageError(f"model.device = {device}: {ranks.count} ranks cannot share one GPU; use cuda or auto")
+        device = f"cuda:{ranks.local}"
+        torch.cuda.set_device(device)
     model = load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
     small = sum(parameter.numel() for parameter in model.network.parameters()) < SMALL_MODEL_PARAMETERS
     if small and device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
@@ -41,7 +48,7 @@ def build_model(settings: Settings) -> LanguageModel:
     return model
 
 
-def build_scorer(settings: Settings, model: LanguageModel) -> Scorer:
+def build_scorer(settings: Settings, model: LanguageModel, ranks: Ranks = ALONE) -> Scorer:
     """The one function behind behavior and current log-probs, with the run's plan, dtype and temperature."""
     return Scorer(
         model,
@@ -50,6 +57,7 @@ def build_scorer(settings: Settings, model: LanguageModel) -> Scorer:
         compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
         share_prompts=settings.train.share_prompts,
         checkpointing=settings.train.activation_checkpointing,
+        ranks=ranks,
     )
 
 
@@ -71,7 +79,9 @@ def build_engine(settings: Settings, model: LanguageModel, log_file: Path) -> En
     return TransformersEngine(model, compute_dtype=compute_dtype)
 
 
-def build_maker(run_id: str, settings: Settings, model: LanguageModel, scorer: Scorer, engine: Engine) -> RolloutMaker:
+def build_maker(
+    run_id: str, settings: Settings, model: LanguageModel, scorer: Scorer, engine: Engine, ranks: Ranks = ALONE
+) -> RolloutMaker:
     """Problems, template, grader, engine and scorer put together. Prompts that leave no room for a response are left out.
 
     Raises `UsageError` or `DataError` for bad problems.
@@ -92,4 +102,5 @@ def build_maker(run_id: str, settings: Settings, model: LanguageModel, scorer: S
         engine=engine,
         grader=Grader(),
         scorer=scorer if settings.rollout.logprobs == "trainer" else None,
+        ranks=ranks,
     )

@@ -18,7 +18,9 @@ from gmc.grading import Grader
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import Template
+from gmc.ranks import ALONE, Ranks
 from gmc.shards.rollout import Rollout, ShardMetadata
+from gmc.training.assemble import token_ids
 from gmc.training.scoring import Scorer
 
 
@@ -44,9 +46,22 @@ def sampling_seed(seed: int, batch: int, group: int) -> int:
     return int.from_bytes(digest, "big")
 
 
+@dataclass(frozen=True)
+class _Prompt:
+    """One prompt of a batch: its group number, its problem, and what the model is shown."""
+
+    group: int
+    problem: Problem
+    text: str
+    token_ids: list[int]
+
+
 @dataclass
 class RolloutMaker:
-    """Everything needed to make batches with one policy held by `engine` (and by `scorer`, for trainer log-probs)."""
+    """Everything needed to make batches with one policy held by `engine` (and by `scorer`, for trainer log-probs).
+
+    ranks: the processes that make a batch together, each its share of the groups; all of them get all rows.
+    """
 
     run_id: str
     settings: Settings
@@ -56,6 +71,7 @@ class RolloutMaker:
     engine: Engine
     grader: Grader
     scorer: Scorer | None
+    ranks: Ranks = ALONE
     _handed_over: int | None = field(default=None, init=False)
 
     def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> list[Rollout]:
@@ -68,19 +84,21 @@ class RolloutMaker:
         if not self.engine.shares_weights and self._handed_over != version:
             self.engine.load_weights(self.model.weights())
             self._handed_over = version
-        indices = problem_indices(batch, rollout.prompts, len(self.problem_set), seed)
-        problems = [self.problem_set.problems[index] for index in indices]
-        texts_P = [self.template.render(problem.question, self.model.tokenizer) for problem in problems]
-        prompts_P = [self.template.encode(text, self.model.tokenizer) for text in texts_P]
+        prompts = self._prompts(batch)
         groups = self.engine.generate(
-            prompts_P,
+            [prompt.token_ids for prompt in prompts],
             group_size=rollout.group_size,
             sampling=rollout.sampling(self.template.stop),
-            seeds=[sampling_seed(seed, batch, group) for group in range(len(problems))],
+            seeds=[sampling_seed(seed, batch, prompt.group) for prompt in prompts],
             progress=progress,
         )
-        rows = self._graded(batch, version, problems, texts_P, prompts_P, groups)
-        self._score(rows, prompts_P, groups)
+        mine = self._graded(batch, version, prompts, groups)
+        rows = sorted((row for rows in self.ranks.collect(mine) for row in rows), key=lambda row: (row.group, row.sample))
+        if all(row.grade == "crash" for row in rows):
+            raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
+        if progress and len(rows) > len(mine):
+            progress(len(rows) - len(mine))
+        self._score(rows)
         return rows
 
     def metadata(self) -> ShardMetadata:
@@ -104,56 +122,56 @@ class RolloutMaker:
             gmc_version=__version__,
         )
 
-    def _graded(
-        self,
-        batch: int,
-        version: int,
-        problems: Sequence[Problem],
-        texts_P: Sequence[str],
-        prompts_P: Sequence[list[int]],
-        groups: Sequence[Sequence[Completion]],
-    ) -> list[Rollout]:
-        responses = [
-            str(self.model.tokenizer.decode(completion.token_ids, skip_special_tokens=True))
-            for group in groups
-            for completion in group
-        ]
-        golds = [problem.answer for problem, group in zip(problems, groups, strict=True) for _ in group]
-        truncated = [completion.finish_reason == "length" for group in groups for completion in group]
-        verdicts = self.grader.grade_many(list(zip(golds, responses, strict=True)), truncated=truncated)
-        if verdicts and all(verdict.status == "crash" for verdict in verdicts):
-            raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
-        rows = []
-        for index, verdict in enumerate(verdicts):
-            group, sample = divmod(index, len(groups[0]))
-            completion = groups[group][sample]
-            rows.append(
-                Rollout(
-                    run_id=self.run_id,
-                    problem_id=problems[group].problem_id,
-                    batch=batch,
-                    group=group,
-                    sample=sample,
-                    policy_version=version,
-                    prompt_token_ids=prompts_P[group],
-                    response_token_ids=completion.token_ids,
-                    finish_reason=completion.finish_reason,
-                    reward=1.0 if verdict.correct else 0.0,
-                    grade=verdict.status,
-                    answer=problems[group].answer,
-                    prediction=verdict.prediction,
-                    prompt=texts_P[group],
-                    response=responses[index],
-                    engine_logprobs=completion.logprobs,
-                )
-            )
-        return rows
+    def _prompts(self, batch: int) -> list[_Prompt]:
+        prompts = self.settings.rollout.prompts
+        indices = problem_indices(batch, prompts, len(self.problem_set), self.settings.seed)
+        mine = []
+        for group in self.ranks.share([1] * prompts):
+            problem = self.problem_set.problems[indices[group]]
+            text = self.template.render(problem.question, self.model.tokenizer)
+            mine.append(_Prompt(group, problem, text, self.template.encode(text, self.model.tokenizer)))
+        return mine
 
-    def _score(self, rows: Sequence[Rollout], prompts_P: Sequence[list[int]], groups: Sequence[Sequence[Completion]]) -> None:
+    def _graded(
+        self, batch: int, version: int, prompts: Sequence[_Prompt], groups: Sequence[Sequence[Completion]]
+    ) -> list[Rollout]:
+        samples = [
+            (prompt, sample, completion, str(self.model.tokenizer.decode(completion.token_ids, skip_special_tokens=True)))
+            for prompt, completions in zip(prompts, groups, strict=True)
+            for sample, completion in enumerate(completions)
+        ]
+        verdicts = self.grader.grade_many(
+            [(prompt.problem.answer, response) for prompt, _, _, response in samples],
+            truncated=[completion.finish_reason == "length" for _, _, completion, _ in samples],
+        )
+        return [
+            Rollout(
+                run_id=self.run_id,
+                problem_id=prompt.problem.problem_id,
+                batch=batch,
+                group=prompt.group,
+                sample=sample,
+                policy_version=version,
+                prompt_token_ids=prompt.token_ids,
+                response_token_ids=completion.token_ids,
+                finish_reason=completion.finish_reason,
+                reward=1.0 if verdict.correct else 0.0,
+                grade=verdict.status,
+                answer=prompt.problem.answer,
+                prediction=verdict.prediction,
+                prompt=prompt.text,
+                response=response,
+                engine_logprobs=completion.logprobs,
+            )
+            for (prompt, sample, completion, response), verdict in zip(samples, verdicts, strict=True)
+        ]
+
+    def _score(self, rows: Sequence[Rollout]) -> None:
         if self.scorer is None:
             return
-        responses_PG = [[completion.token_ids for completion in group] for group in groups]
-        scores = self.scorer.score(prompts_P, responses_PG, entropies=self.settings.rollout.entropies)
+        size = self.settings.rollout.group_size
+        groups = [rows[start : start + size] for start in range(0, len(rows), size)]
+        scores = self.scorer.score(*token_ids(groups), entropies=self.settings.rollout.entropies)
         for index, row in enumerate(rows):
             length = len(row.response_token_ids)
             row.trainer_logprobs = scores.logp_BT[index, :length].tolist()

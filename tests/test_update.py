@@ -44,7 +44,7 @@ def test_a_failed_update_leaves_the_weights_as_they_were(tmp_path, monkeypatch):
         return batch.logp_BT * math.nan
 
     monkeypatch.setattr(GMC, "objective", poisoned)
-    monkeypatch.setattr("gmc.training.opening.build_model", lambda settings: seen.setdefault("model", load_model("embedded")))
+    monkeypatch.setattr("gmc.training.opening.build_model", lambda *_: seen.setdefault("model", load_model("embedded")))
     with pytest.raises(NonFiniteError):
         train_run(tmp_path / "run", small_settings(*SMALL))
     assert all(torch.equal(value, before[name]) for name, value in seen["model"].weights().items())

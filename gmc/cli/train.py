@@ -1,5 +1,6 @@
 """`gmc train`: reinforcement learning on rollouts as stale as the delay says."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,15 +100,20 @@ def train(
 
     from gmc.cli.output import print_json
     from gmc.cli.training_view import run_training
+    from gmc.ranks import joined_ranks
     from gmc.run import RunDirectory
 
-    directory = RunDirectory.for_training(
-        run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
-    )
-    with directory.lock():
+    def claim() -> RunDirectory:
+        directory = RunDirectory.for_training(
+            run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+        )
+        resources.enter_context(directory.lock())
         directory.save_settings("train", settings_tree(settings))
-        summary = run_training(directory, settings, rollouts_from=rollouts)
-    if json:
+        return directory
+
+    with joined_ranks() as ranks, ExitStack() as resources:
+        summary = run_training(ranks.from_lead(claim), settings, rollouts_from=rollouts, ranks=ranks)
+    if json and ranks.leads:
         print_json(summary)
     if not summary["finished"]:
         raise typer.Exit(1)

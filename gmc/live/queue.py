@@ -1,6 +1,7 @@
 """The trainer's side of live mode: the queue whose delays are whatever really happens."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gmc.delays.base import GroupRef, delay_of
 from gmc.errors import DataError
@@ -8,6 +9,7 @@ from gmc.files import remove_leftovers
 from gmc.live.claims import reopen_lost
 from gmc.live.followers import Pulse, Watcher
 from gmc.live.waiting import wait_for_batch
+from gmc.ranks import ALONE, Ranks
 from gmc.run import RunDirectory
 from gmc.shards.rollout import Rollout
 from gmc.shards.store import RolloutStore, StoredShard
@@ -16,8 +18,9 @@ from gmc.shards.store import RolloutStore, StoredShard
 class LiveQueue:
     """Hands out the oldest complete batch not yet used, whoever made it and however old it is. Nothing is dropped.
 
-    pulse: the trainer's own heartbeat. prompts: P, groups of a batch. patience_seconds: how long an update may wait.
-    check: refuses a shard that does not fit the run. stopping: polled while waiting.
+    pulse: the trainer's own heartbeat, None on a rank that does not lead. prompts: P, groups of a batch. patience_seconds: how
+    long an update may wait. check: refuses a shard that does not fit the run. stopping: polled while
+    waiting. ranks: the processes that train together; the lead waits for all.
     """
 
     calibrated_clock: float | None = None
@@ -27,13 +30,14 @@ class LiveQueue:
         self,
         run: RunDirectory,
         store: RolloutStore,
-        pulse: Pulse,
+        pulse: Pulse | None,
         *,
         prompts: int,
         patience_seconds: float,
         check: Callable[[StoredShard], None],
         say: Callable[[str], None],
         stopping: Callable[[], bool] = lambda: False,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._run = run
         self._store = store
@@ -42,12 +46,19 @@ class LiveQueue:
         self._patience_seconds = patience_seconds
         self._say = say
         self._stopping = stopping
+        self._ranks = ranks
         self._used: set[int] = set()
         self._next: StoredShard | None = None
-        self.pulse = pulse
-        self.watcher = Watcher(run.followers, pulse.current.lease_seconds)
-        remove_leftovers(run.claims)
-        reopen_lost(run)
+        self._pulse = pulse
+        if pulse is not None:
+            self.watcher = Watcher(run.followers, pulse.current.lease_seconds)
+            remove_leftovers(run.claims)
+            reopen_lost(run)
+
+    def tell(self, state: str, **changes: Any) -> None:
+        """Say in the heartbeat what the trainer does."""
+        if self._pulse is not None:
+            self._pulse.say(state, **changes)
 
     @property
     def waiting(self) -> int:
@@ -67,8 +78,12 @@ class LiveQueue:
 
     def launch(self, update: int, progress: Callable[[int], None] | None = None) -> bool:
         """Wait for the batch of `update`; False when interrupted by `stopping`."""
-        self.pulse.say(f"waiting for the batch of update {update}")
-        self._next = wait_for_batch(
+        self.tell(f"waiting for the batch of update {update}")
+        self._next = self._ranks.from_lead(self._wait)
+        return self._next is not None
+
+    def _wait(self) -> StoredShard | None:
+        return wait_for_batch(
             self._run,
             self._store,
             self._used,
@@ -77,13 +92,12 @@ class LiveQueue:
             say=self._say,
             stopping=self._stopping,
         )
-        return self._next is not None
 
     def take(self, update: int) -> list[list[Rollout]]:
         """The groups of the batch that `launch` waited for."""
         assert self._next is not None
         stored, self._next = self._next, None
-        self.pulse.say(f"update {update} on batch {stored.batch}, delay {delay_of(update, stored.version)}")
+        self.tell(f"update {update} on batch {stored.batch}, delay {delay_of(update, stored.version)}")
         self._check(stored)
         rows = self._store.read(stored).rollouts
         groups_PG: list[list[Rollout]] = [[] for _ in range(rows[-1].group + 1)]

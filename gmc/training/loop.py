@@ -7,10 +7,10 @@ for n = 0 … N−1:
     every K updates: checkpoint, publish
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from gmc.training.session import Session
-from gmc.training.signals import StopRequest
 
 
 class Observer(Protocol):
@@ -25,14 +25,14 @@ class Observer(Protocol):
         ...
 
 
-def train(session: Session, observer: Observer, stop: StopRequest) -> bool:
-    """Train until the planned number of updates, or until `stop`; True when all updates are done.
+def train(session: Session, observer: Observer, stopping: Callable[[], bool]) -> bool:
+    """Train until the planned number of updates, or until `stopping` says so; True when all updates are done.
 
     Whatever ends the loop in good order, a checkpoint of the last finished update is on the disk. After a crash or a kill,
     a session opened with resume goes on from the newest checkpoint and ends with the same weights.
     """
     for update in range(session.version, session.planned_updates):
-        if not session.queue.launch(update, observer.generated) or stop:
+        if not session.queue.launch(update, observer.generated) or stopping():
             break
         groups = session.queue.take(update)
         metrics = session.updater.run(groups, update)

@@ -40,19 +40,21 @@ def make_plan(
     token_budget: int,
     *,
     share_prompts: bool = True,
+    groups: Sequence[int] | None = None,
 ) -> list[MicroBatch]:
     """Split a batch into micro-batches of at most `token_budget` input tokens, in order, whole groups where they fit.
 
     A group larger than the budget is split by samples and its prompt is repeated in each part; one response that alone is
     larger forms a micro-batch of its own. Empty responses appear nowhere. With `share_prompts=False` every response
-    carries its own prompt. Raises `UsageError` for a budget below 1.
+    carries its own prompt. groups: those to plan for, ascending; None for all. Raises `UsageError` for a budget below 1.
     """
     if token_budget < 1:
         raise UsageError(f"token_budget = {token_budget}: a micro-batch needs room for at least 1 token.")
     plan: list[MicroBatch] = []
     pieces: list[Piece] = []
     used = 0
-    for piece, tokens in _pieces(prompt_lengths_P, response_lengths_PG, token_budget, share_prompts):
+    planned = range(len(prompt_lengths_P)) if groups is None else groups
+    for piece, tokens in _pieces(planned, prompt_lengths_P, response_lengths_PG, token_budget, share_prompts):
         if pieces and used + tokens > token_budget:
             plan.append(MicroBatch(tuple(pieces), used))
             pieces, used = [], 0
@@ -64,16 +66,18 @@ def make_plan(
 
 
 def _pieces(
+    groups: Sequence[int],
     prompt_lengths_P: Sequence[int],
     response_lengths_PG: Sequence[Sequence[int]],
     token_budget: int,
     share_prompts: bool,
 ) -> list[tuple[Piece, int]]:
     pieces: list[tuple[Piece, int]] = []
-    for group, (prompt_length, lengths_G) in enumerate(zip(prompt_lengths_P, response_lengths_PG, strict=True)):
+    for group in groups:
+        prompt_length = prompt_lengths_P[group]
         samples: list[int] = []
         used = prompt_length
-        for sample, length in enumerate(lengths_G):
+        for sample, length in enumerate(response_lengths_PG[group]):
             if length == 0:
                 continue
             full = used + input_tokens(length) > token_budget

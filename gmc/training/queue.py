@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 from gmc.errors import DataError, GmcError, UsageError
+from gmc.ranks import ALONE, Ranks
 from gmc.rollouts import RolloutMaker
 from gmc.shards.reader import read_lengths
 from gmc.shards.rollout import Rollout, ShardMetadata
@@ -30,7 +32,8 @@ class RolloutQueue:
     """Launches what a delay model asks for and hands out the groups it names. Every rollout passes through a shard on disk.
 
     maker: None for `--delay shards`, which generates nothing. spec: the delay as the user wrote it.
-    stopping: polled between batches, so that a long filling of the queue can be interrupted.
+    stopping: polled between batches, so that a long filling of the queue can be interrupted. ranks: the processes that train
+    together; each keeps the same queue, the lead alone writes shards.
     """
 
     def __init__(
@@ -41,12 +44,14 @@ class RolloutQueue:
         *,
         spec: str,
         stopping: Callable[[], bool] = lambda: False,
+        ranks: Ranks = ALONE,
     ) -> None:
         self._store = store
         self._delays = delays
         self._maker = maker
         self._spec = spec
         self._stopping = stopping
+        self._ranks = ranks
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
@@ -158,13 +163,16 @@ class RolloutQueue:
         return self._maker.make(batch, update, progress)
 
     def _write(self, batch: int, version: int, rows: Sequence[Rollout], times_P: Sequence[GroupTimes]) -> None:
+        path = self._store.path_for(batch, version)
+        self._ranks.from_lead(lambda: self._write_shard(path, version, rows, times_P))
+        self._stored[batch] = StoredShard(batch, version, path)
+
+    def _write_shard(self, path: Path, version: int, rows: Sequence[Rollout], times_P: Sequence[GroupTimes]) -> None:
         assert self._maker is not None
         timed = [replace(row, launched_at=times_P[row.group].launched_at, ready_at=times_P[row.group].ready_at) for row in rows]
         if self._metadata is None or self._metadata[0] != version:
             self._metadata = (version, self._maker.metadata())
-        path = self._store.path_for(batch, version)
         write_shard(path, timed, self._metadata[1])
-        self._stored[batch] = StoredShard(batch, version, path)
 
     def _calibrate(self, progress: Progress | None = None) -> None:
         if not self._delays.calibration_batches:

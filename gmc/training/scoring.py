@@ -9,8 +9,9 @@ from torch import Tensor
 
 from gmc.errors import UsageError
 from gmc.models import LanguageModel
+from gmc.ranks import ALONE, Ranks
 from gmc.training.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
-from gmc.training.plan import MicroBatch, Piece, make_plan, reduce
+from gmc.training.plan import MicroBatch, Piece, input_tokens, make_plan, reduce
 from gmc.training.probe import packed_mismatch
 
 logger = logging.getLogger(__name__)
@@ -47,10 +48,10 @@ class Forward:
     _weights: tuple[int, ...]
 
     def backward(self, grad_BT: Tensor) -> None:
-        """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. May be called once.
+        """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. The first call uses the kept graph, a later one runs anew.
 
         grad_BT: ∂loss/∂logp_BT; values at padding are ignored. Rows whose gradient is all zero are left out; a micro-batch
-        of such rows is not run at all.
+        of such rows is not run at all. Among several ranks each adds its own groups' part: the sum over ranks is the gradient.
         """
         grad_BT = torch.where(self.mask_BT, grad_BT, torch.zeros_like(grad_BT))
         active = (grad_BT != 0).any(dim=1).tolist()
@@ -79,7 +80,8 @@ class Scorer:
     model: its network is used in place, in evaluation mode. temperature: the sampling temperature, which belongs to the
     policy. token_budget: input tokens of a micro-batch, each shared prompt counted once. compute_dtype: autocast type
     (bfloat16), None for float32; the head and its log-softmax are float32 always. share_prompts: compute a group's prompt
-    once. checkpointing: keep only each layer's input and recompute the layer in backward.
+    once. checkpointing: keep only each layer's input and recompute the layer in backward. ranks: the processes that score
+    together, each its share of the groups; every one of them has to call, and gets the scores of all.
 
     At construction the packed pass is compared with the network's own forward on a few random tokens. If they differ (soft
     caps, scaled logits, sliding windows, no attention at all) the stock pass is used and a warning says so; `shares_prompts`
@@ -95,11 +97,13 @@ class Scorer:
         compute_dtype: torch.dtype | None = None,
         share_prompts: bool = True,
         checkpointing: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
         if temperature <= 0:
             raise UsageError(f"temperature = {temperature}: log-probs of a policy need a temperature above 0.")
         self.model = model
         self.token_budget = token_budget
+        self.ranks = ranks
         settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing)
         mismatch = packed_mismatch(model)
         if mismatch is not None:
@@ -108,10 +112,19 @@ class Scorer:
         self.shares_prompts = share_prompts and mismatch is None
 
     def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
-        """The micro-batches of a batch; the same for scoring and for training. Errors as for `score`."""
+        """This rank's micro-batches of a batch; the same for scoring and for training. Errors as for `score`."""
         _check(prompts_P, responses_PG)
         lengths_PG = [[len(response) for response in responses_G] for responses_G in responses_PG]
-        return make_plan(list(map(len, prompts_P)), lengths_PG, self.token_budget, share_prompts=self.shares_prompts)
+        prompt_lengths_P = list(map(len, prompts_P))
+        response_costs_P = [sum(map(input_tokens, lengths_G)) for lengths_G in lengths_PG]
+        costs_P = [prompt + responses for prompt, responses in zip(prompt_lengths_P, response_costs_P, strict=True)]
+        return make_plan(
+            prompt_lengths_P,
+            lengths_PG,
+            self.token_budget,
+            share_prompts=self.shares_prompts,
+            groups=self.ranks.share(costs_P),
+        )
 
     @torch.no_grad()
     def score(self, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool = False) -> Scores:
@@ -142,11 +155,12 @@ class Scorer:
         """
         _check(prompts_P, responses_PG)
         group_size = len(responses_PG[0])
-        log_norms_B = torch.full((len(prompts_P) * group_size,), -torch.inf, dtype=torch.float64)
+        lengths_B = [len(response) for responses_G in responses_PG for response in responses_G]
+        log_norms_B = torch.zeros(len(lengths_B), dtype=torch.float64)
         parameters = [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
-        for row in range(len(log_norms_B)):
+        for row in self.ranks.share(lengths_B):
             group, sample = divmod(row, group_size)
-            if not responses_PG[group][sample]:
+            if not lengths_B[row]:
                 continue
             micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
             with self.active_pass.active(), torch.enable_grad():
@@ -154,6 +168,8 @@ class Scorer:
                 gradients = torch.autograd.grad(scored.logp_R.sum(), parameters, allow_unused=True)
             squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
             log_norms_B[row] = torch.stack(squares).sum().log().cpu()
+        self.ranks.add([log_norms_B])
+        log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
         return log_norms_B.to(self.model.device)
 
     @torch.no_grad()
@@ -190,6 +206,7 @@ class Scorer:
                 values_BT[scored.rows_R, scored.columns_R] = part.detach()
             if index == keep:
                 kept[index] = scored
+        self.ranks.add(gathered.values())
         return gathered, kept
 
 

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from gmc.delays.base import GroupRef
 from gmc.engines.noise import measure_noise
+from gmc.errors import GmcError
 from gmc.files import append_jsonl, fsync_file
 from gmc.live.queue import LiveQueue
 from gmc.policies import publish_policy
@@ -66,9 +68,11 @@ class Session:
         metrics["time/tokens_per_second"] = tokens / metrics["time/seconds"]
         self._recorded_at = now
         self._add_noise(groups, metrics)
+        metrics |= self.queue.length_metrics() | {"rollouts/groups_waiting": float(self.queue.waiting)}
+        if not self.updater.ranks.leads:
+            return
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
         append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
-        metrics |= self.queue.length_metrics() | {"rollouts/groups_waiting": float(self.queue.waiting)}
         append_jsonl(self.run.metrics, {"update": update, **metrics})
         for tracker in self.trackers:
             tracker.log(update, metrics)
@@ -103,6 +107,19 @@ class Session:
         """Make the state after `version` updates durable, once: the logs first, then the checkpoint with its marker last."""
         if self.saved == self.version:
             return
+        self._require_equal_weights()
+        self.updater.ranks.from_lead(self._write_checkpoint)
+        self.saved = self.version
+
+    def _require_equal_weights(self) -> None:
+        sums = {float(sum(tensor.sum(dtype=torch.float64) for tensor in self.updater.model.weights().values()))}
+        if len(sums.union(*self.updater.ranks.collect(sums))) > 1:
+            raise GmcError(
+                f"update {self.version}: the ranks hold different weights, so no checkpoint was written; go on from the last "
+                "one with --resume, and suspect a faulty GPU or mixed kinds of GPUs"
+            )
+
+    def _write_checkpoint(self) -> None:
         for log in (self.run.used, self.run.metrics):
             if log.exists():
                 fsync_file(log)
@@ -120,10 +137,12 @@ class Session:
             },
             keep=updater.settings.train.keep_checkpoints,
         )
-        self.saved = self.version
 
     def publish(self) -> None:
         """Publish the current policy. Only weights that a durable checkpoint can bring back ever leave the trainer."""
         self.save()
+        self.updater.ranks.from_lead(self._write_policy)
+
+    def _write_policy(self) -> None:
         publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
         self.after_publish()

@@ -14,6 +14,7 @@ from gmc.estimators.epsilon import CappingEstimator
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
 from gmc.models import LanguageModel
+from gmc.ranks import ALONE, Ranks
 from gmc.training.anchors import Anchors
 from gmc.training.assemble import Groups, assemble, behavior_logp, token_ids
 from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
@@ -28,7 +29,8 @@ class NonFiniteError(GmcError):
 
 @dataclass
 class Updater:
-    """Applies updates to `model` in place. `planned_updates` is the horizon N of the learning rate."""
+    """Applies updates to `model` in place. planned_updates: the horizon N of the learning rate. ranks: who takes part; each
+    has the scorer that shares the work with them, and all end with the same weights."""
 
     model: LanguageModel
     scorer: Scorer
@@ -37,6 +39,7 @@ class Updater:
     anchors: Anchors
     settings: Settings
     planned_updates: int
+    ranks: Ranks = ALONE
 
     def run(self, groups: Groups, update: int) -> dict[str, float]:
         """Train on the groups of one update and return its metrics. Raises `NonFiniteError` and changes nothing then."""
@@ -51,7 +54,7 @@ class Updater:
 
         self._zero_gradients()
         current.backward(-coefficients(batch.mask_BT, self.normalizer, batch.max_response_tokens) * gradient_BT)
-        gradient = self.estimator.gradient(Gradient([parameter.grad for parameter in self._parameters()]))  # type: ignore[misc]
+        gradient = self.estimator.gradient(Gradient(self._summed_gradients()))
         scale = self.estimator.learning_rate_scale(batch)
         rate = learning_rate(update, self.planned_updates, self.settings.optimizer)
         norm = 0.0
@@ -120,6 +123,11 @@ class Updater:
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
+
+    def _summed_gradients(self) -> list[Tensor]:
+        gradients = [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
+        self.ranks.add(gradients)
+        return gradients
 
     def _zero_gradients(self) -> None:
         # Not None: with nothing to learn from (all rewards equal) the optimizer's moments must still decay.

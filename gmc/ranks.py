@@ -1,0 +1,136 @@
+"""Several processes that train one model together, as torchrun starts them.
+
+Each rank holds the whole model and sees every update's whole batch, so a rule may look as far as it likes. What is shared is
+the work: each rank samples, scores and differentiates its own groups, and sums are exchanged. Only the lead (rank 0) writes
+files and speaks.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from gmc.errors import GmcError
+
+T = TypeVar("T")
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun puts into the environment of each process it starts."""
+
+PATIENCE = timedelta(days=7)
+"""Ranks wait for a lead that waits for followers; torchrun, not a clock, ends them when one of them fails."""
+
+
+class RankError(GmcError):
+    """This rank cannot go on because another one has failed."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among `count`. local: its number on this machine, which is the number of its GPU.
+
+    objects: the process group that carries Python objects, None for one process.
+    """
+
+    rank: int = 0
+    count: int = 1
+    local: int = 0
+    objects: Any = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank writes the files and speaks."""
+        return self.rank == 0
+
+    def share(self, sizes: Sequence[int]) -> list[int]:
+        """Which pieces of work are this rank's, ascending. sizes: the cost of each piece, in any unit.
+
+        The largest piece goes to the rank that has least so far; every rank comes to the same division.
+        """
+        if self.count == 1:
+            return list(range(len(sizes)))
+        loads, mine = [0] * self.count, []
+        for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
+            rank = loads.index(min(loads))
+            loads[rank] += sizes[index]
+            if rank == self.rank:
+                mine.append(index)
+        return sorted(mine)
+
+    def add(self, tensors: Iterable[Tensor]) -> None:
+        """Replace each tensor, in place, by its sum over all ranks: the same bits on each of them."""
+        if self.count > 1:
+            with _peers():
+                for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+                    work.wait()
+
+    def collect(self, item: T) -> list[T]:
+        """The `item` of every rank, in the order of ranks."""
+        if self.count == 1:
+            return [item]
+        items: list[Any] = [None] * self.count
+        with _peers():
+            dist.all_gather_object(items, item, group=self.objects)
+        return items
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on at least one rank."""
+        return any(self.collect(flag))
+
+    def from_lead(self, make: Callable[[], T]) -> T:
+        """What `make` returns on the lead, for every rank. When it raises there, the others raise `RankError`."""
+        if self.count == 1:
+            return make()
+        if not self.leads:
+            with _peers():
+                received: T = self._broadcast(None)
+            return received
+        try:
+            made = make()
+        except BaseException:
+            self._broadcast((False, None))
+            raise
+        with _peers():
+            self._broadcast((True, made))
+        return made
+
+    def _broadcast(self, answer: Any) -> Any:
+        box = [answer]
+        dist.broadcast_object_list(box, src=0, group=self.objects)
+        succeeded, made = box[0]
+        if not succeeded and not self.leads:
+            raise RankError(f"rank {self.rank} stops, because rank 0 failed; its message says why")
+        return made
+
+
+ALONE = Ranks()
+"""One process that does everything: training without torchrun."""
+
+
+@contextmanager
+def joined_ranks() -> Iterator[Ranks]:
+    """This process's place among those that torchrun started, for as long as the context; `ALONE` without torchrun."""
+    if not all(name in os.environ for name in TORCHRUN) or os.environ["WORLD_SIZE"] == "1":
+        yield ALONE
+        return
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    try:
+        objects = dist.new_group(backend="gloo", timeout=PATIENCE)
+        yield Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]), objects)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _peers() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise RankError(f"rank {dist.get_rank()} cannot reach the others; see which of them failed first ({reason})") from error
