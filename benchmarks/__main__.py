@@ -2,7 +2,8 @@
 
     python -m benchmarks [--trl PYTHON | --make-trl FOLDER] [--json FILE]
 
-Set OMP_NUM_THREADS to the number of quiet cores. Takes about an hour on two cores with TRL, a third of that without.
+Set OMP_NUM_THREADS to the number of quiet cores. Takes about half an hour on two cores with TRL, a third of that without,
+and 20 GB of memory.
 """
 
 import argparse
@@ -14,7 +15,15 @@ from pathlib import Path
 from benchmarks import meter
 from benchmarks.update import ROOT, make_trl
 
-PARTS = ("update", "generation", "storage", "scaling")
+PARTS = {
+    "embedded update": ["update", "--shapes", "embedded"],
+    # Without checkpointing TRL needs more memory than most machines have for these.
+    "135M updates": ["update", "--shapes", "paper-like", "long", "--trl-checkpointing-only"],
+    "generation": ["generation"],
+    "storage": ["storage"],
+    "scaling": ["scaling"],
+}
+"""What is measured: the module under `benchmarks` and its arguments."""
 
 
 def main() -> None:
@@ -26,9 +35,9 @@ def main() -> None:
     arguments = parser.parse_args()
     trl = make_trl(arguments.make_trl) if arguments.make_trl else arguments.trl
     results = {}
-    for part in PARTS:
-        peer = ["--trl", str(trl)] if part == "update" and trl else []
-        command = [sys.executable, "-m", f"benchmarks.{part}", *peer]
+    for part, (module, *options) in PARTS.items():
+        peer = ["--trl", str(trl)] if module == "update" and trl else []
+        command = [sys.executable, "-m", f"benchmarks.{module}", *options, *peer]
         output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
         results[part] = json.loads(output)
     meter.publish(results, arguments.json)

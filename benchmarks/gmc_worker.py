@@ -31,6 +31,7 @@ def main() -> None:
         compute_dtype=dtype,
         share_prompts=options.get("share_prompts", True),
         checkpointing=options.get("checkpointing", False),
+        compiled=options.get("compiled", False),
     )
     optimizer = _optimizer(model.network.parameters(), options.get("adamw8bit", False))
     estimator = build_estimator("gmc", {})

@@ -42,7 +42,8 @@ CONFIGS: dict[str, dict[str, Any]] = {"smollm2-135m": SMOLLM2, "qwen3-1.7b": QWE
 
 @dataclass(frozen=True)
 class Shape:
-    """Groups of responses of one benchmark. model: "embedded" or a key of `CONFIGS`. Lengths are in tokens."""
+    """Groups of responses of one benchmark. model: "embedded" or a key of `CONFIGS`. Lengths are in tokens. peer_rows:
+    responses in one of the peer's micro-batches where a whole group would need more than 24 GB."""
 
     name: str
     model: str
@@ -52,6 +53,7 @@ class Shape:
     response_tokens: tuple[int, int]
     median_response: float
     token_budget: int
+    peer_rows: int | None = None
 
     def batch(self, vocabulary_size: int) -> tuple[list[list[int]], list[list[list[int]]]]:
         """Prompts and responses of random tokens, the same in every process. Response lengths are lognormal (spread 0.6),
@@ -78,7 +80,7 @@ SHAPES = {
         Shape("embedded", "embedded", 8, 8, (16, 32), (6, 64), 24, 4096),
         Shape("paper-like", "smollm2-135m", 4, 8, (300, 300), (20, 200), 80, 1536),
         Shape("paper-like, 1 group", "smollm2-135m", 1, 8, (300, 300), (20, 200), 80, 1536),
-        Shape("long", "smollm2-135m", 1, 8, (64, 64), (64, 1024), 420, 2048),
+        Shape("long", "smollm2-135m", 1, 8, (64, 64), (64, 1024), 420, 2048, peer_rows=2),
         Shape("paper-like, 1.7B", "qwen3-1.7b", 4, 8, (300, 300), (20, 200), 80, 8192),
         Shape("long, 1.7B", "qwen3-1.7b", 1, 8, (64, 64), (64, 1024), 420, 8192),
         Shape("smoke", "tiny", 2, 4, (8, 12), (2, 16), 6, 64),

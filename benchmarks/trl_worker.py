@@ -3,7 +3,8 @@
     python benchmarks/trl_worker.py SHAPE FOLDER '{"clock": "wall", "checkpointing": true}'
 
 Generation is left out: the trainer's own loss gets the padded tensors that its generation step would hand over (prompts
-padded left, completions padded right to the longest of the batch), in micro-batches of one group, or of "rows" responses.
+padded left, completions padded right to the longest of the batch), in micro-batches of one group, or of
+the shape's `peer_rows`.
 """
 
 import json
@@ -28,7 +29,7 @@ def main() -> None:
     shape, folder, options = SHAPES[sys.argv[1]], Path(sys.argv[2]), json.loads(sys.argv[3])
     on_gpu = torch.cuda.is_available()
     prompts, responses = shape.batch(vocabulary_of(folder))
-    rows = options.get("rows") or shape.group_size
+    rows = shape.peer_rows or shape.group_size
     accumulated = shape.groups * shape.group_size // rows
     arguments = GRPOConfig(
         output_dir=tempfile.mkdtemp(),

@@ -65,10 +65,11 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: for a machine that others use too")
     parser.add_argument(
-        "--variants", action="store_true", help="also without prompt sharing, with checkpointing, with 8-bit AdamW"
+        "--variants",
+        action="store_true",
+        help="also without prompt sharing, with checkpointing, with torch.compile, with 8-bit AdamW",
     )
     parser.add_argument("--trl-checkpointing-only", action="store_true", help="leave out the contender that needs most memory")
-    parser.add_argument("--trl-rows", type=int, help="responses in one of TRL's micro-batches (default: a whole group)")
     parser.add_argument("--trl", type=Path, help="Python of an environment that has TRL")
     parser.add_argument("--make-trl", type=Path, metavar="FOLDER", help="create that environment first (downloads packages)")
     parser.add_argument("--json", type=Path)
@@ -110,6 +111,7 @@ def commands(shape: Shape, folder: Path, trl: Path | None, arguments: argparse.N
             "gmc, prompts not shared": {"share_prompts": False},
             "gmc, checkpointing": {"checkpointing": True},
             "gmc, checkpointing, prompts not shared": {"checkpointing": True, "share_prompts": False},
+            "gmc, compiled": {"compiled": True},
             "gmc, 8-bit AdamW": {"adamw8bit": True},
         }
     for name, options in variants.items():
@@ -122,7 +124,7 @@ def commands(shape: Shape, folder: Path, trl: Path | None, arguments: argparse.N
         worker = [str(trl), str(ROOT / "benchmarks" / "trl_worker.py")]
         yield (
             name,
-            [*worker, shape.name, str(folder), json.dumps(base | {"checkpointing": checkpointing, "rows": arguments.trl_rows})],
+            [*worker, shape.name, str(folder), json.dumps(base | {"checkpointing": checkpointing})],
         )
 
 

@@ -57,6 +57,7 @@ def build_scorer(settings: Settings, model: LanguageModel, ranks: Ranks = ALONE)
         compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
         share_prompts=settings.train.share_prompts,
         checkpointing=settings.train.activation_checkpointing,
+        compiled=settings.train.compile,
         ranks=ranks,
     )
 

@@ -82,6 +82,21 @@ def test_scores_and_gradients_equal_the_stock_forward(
     assert not any(module.training for module in model.network.modules())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_compiled_modules_change_nothing_but_rounding(reference, checkpointing):
+    model, logp_BT, grad_BT, expected = reference
+    plain = Scorer(model, temperature=0.7).score(PROMPTS, RESPONSES)
+    scorer = Scorer(model, temperature=0.7, compiled=True, checkpointing=checkpointing)
+    forward = scorer.forward(PROMPTS, RESPONSES)
+    assert torch.equal(scorer.score(PROMPTS, RESPONSES).logp_BT, forward.logp_BT)
+    torch.testing.assert_close(forward.logp_BT, logp_BT, atol=2e-5, rtol=0)
+    model.network.zero_grad()
+    forward.backward(grad_BT)
+    assert_same_gradients(gradients(model), expected)
+    assert torch.equal(Scorer(model, temperature=0.7).score(PROMPTS, RESPONSES).logp_BT, plain.logp_BT)
+
+
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("token_budget", [10_000, 30])
 @pytest.mark.parametrize("compute_dtype", [None, torch.bfloat16])

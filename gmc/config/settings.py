@@ -112,6 +112,7 @@ class TrainSettings(Section):
     tokens_per_micro_batch: Count = Field(16384, description="token budget of one forward and backward pass")
     share_prompts: bool = Field(True, description="compute a group's prompt once")
     activation_checkpointing: bool = Field(False, description="recompute activations in the backward pass")
+    compile: bool = Field(False, description="feed-forward blocks and norms through torch.compile (slow first updates)")
     trackers: list[Literal["wandb", "tensorboard"]] = Field(default_factory=list, description="optional trackers")
 
 

@@ -13,6 +13,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gmc.errors import UsageError
 from gmc.training.attention import SHARED_PROMPT
+from gmc.training.compiled import CompiledModules, running
 from gmc.training.head import logits_logp, logits_moments, token_logp, token_moments
 from gmc.training.packing import pack
 from gmc.training.plan import MicroBatch, Piece
@@ -58,6 +59,7 @@ class PackedPass:
     temperature: float
     compute_dtype: torch.dtype | None
     checkpointing: bool
+    compiled: CompiledModules | None = None
 
     def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
         head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
@@ -85,7 +87,11 @@ class PackedPass:
         attention = config._attn_implementation
         config._attn_implementation = SHARED_PROMPT
         try:
-            with checkpointed(self.network, self.checkpointing), _head_precision(self.network, self.compute_dtype):
+            with (
+                checkpointed(self.network, self.checkpointing),
+                running(self.compiled),
+                _head_precision(self.network, self.compute_dtype),
+            ):
                 yield
         finally:
             config._attn_implementation = attention
@@ -100,6 +106,7 @@ class StockPass:
     temperature: float
     compute_dtype: torch.dtype | None
     checkpointing: bool
+    compiled: CompiledModules | None = None
 
     def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
         parts = [self._piece(piece, prompts_P, responses_PG, moments) for piece in micro_batch.pieces]
@@ -140,7 +147,7 @@ class StockPass:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        with checkpointed(self.network, self.checkpointing):
+        with checkpointed(self.network, self.checkpointing), running(self.compiled):
             yield
 
 

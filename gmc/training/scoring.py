@@ -10,6 +10,7 @@ from torch import Tensor
 from gmc.errors import UsageError
 from gmc.models import LanguageModel
 from gmc.ranks import ALONE, Ranks
+from gmc.training.compiled import CompiledModules
 from gmc.training.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
 from gmc.training.plan import MicroBatch, Piece, input_tokens, make_plan, reduce
 from gmc.training.probe import packed_mismatch
@@ -80,7 +81,8 @@ class Scorer:
     model: its network is used in place, in evaluation mode. temperature: the sampling temperature, which belongs to the
     policy. token_budget: input tokens of a micro-batch, each shared prompt counted once. compute_dtype: autocast type
     (bfloat16), None for float32; the head and its log-softmax are float32 always. share_prompts: compute a group's prompt
-    once. checkpointing: keep only each layer's input and recompute the layer in backward. ranks: the processes that score
+    once. checkpointing: keep only each layer's input and recompute the layer in backward. compiled: feed-forward blocks
+    and norms through torch.compile. ranks: the processes that score
     together, each its share of the groups; every one of them has to call, and gets the scores of all.
 
     At construction the packed pass is compared with the network's own forward on a few random tokens. If they differ (soft
@@ -97,6 +99,7 @@ class Scorer:
         compute_dtype: torch.dtype | None = None,
         share_prompts: bool = True,
         checkpointing: bool = False,
+        compiled: bool = False,
         ranks: Ranks = ALONE,
     ) -> None:
         if temperature <= 0:
@@ -104,7 +107,8 @@ class Scorer:
         self.model = model
         self.token_budget = token_budget
         self.ranks = ranks
-        settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing)
+        modules = CompiledModules(model.network, model.device) if compiled else None
+        settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing, modules)
         mismatch = packed_mismatch(model)
         if mismatch is not None:
             logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)
