@@ -1,6 +1,7 @@
 """Writing one shard: checked first, then visible all at once."""
 
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -49,8 +50,9 @@ def _rows_per_group(table: pa.RecordBatch) -> int:
 def rollout_table(rollouts: Sequence[Rollout], origin: str) -> pa.RecordBatch:
     """The rollouts as one Arrow batch of `SCHEMA`. Raises `DataError` naming row and column of a value of a wrong type."""
     columns = []
-    for field in SCHEMA:
-        values = [getattr(rollout, field.name) for rollout in rollouts]
+    rows = map(attrgetter(*SCHEMA.names), rollouts)
+    by_column = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    for field, values in zip(SCHEMA, by_column, strict=True):
         try:
             columns.append(pa.array(values, field.type))
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -58,7 +60,7 @@ def rollout_table(rollouts: Sequence[Rollout], origin: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _name_the_row(values: list[Any], field: pa.Field, rollouts: Sequence[Rollout], origin: str) -> NoReturn:
+def _name_the_row(values: Sequence[Any], field: pa.Field, rollouts: Sequence[Rollout], origin: str) -> NoReturn:
     for row, value in enumerate(values):
         try:
             pa.array([value], field.type)
