@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Correctness on the device, then the paper-like and long updates of a 1.7B-parameter Qwen3 of random weights in bfloat16:
-# seconds, tokens/s, share of the matrix-product peak and peak memory, with and without prompt sharing, checkpointing and
-# 8-bit AdamW. About ten minutes on one GPU with 80 GB; nothing is downloaded.
+# seconds, tokens/s, share of the matrix-product peak and peak memory, with and without prompt sharing, checkpointing,
+# torch.compile and 8-bit AdamW. About ten minutes on one GPU with 80 GB; nothing is downloaded.
 #
 #     benchmarks/gpu.sh [RESULTS_FOLDER]
 #
