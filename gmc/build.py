@@ -19,7 +19,6 @@ from gmc.training.scoring import Scorer
 
 COMPUTE_DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
-
 SMALL_MODEL_PARAMETERS = 5_000_000
 """Below this a CPU thread waits for the others longer than it computes."""
 
@@ -48,13 +47,20 @@ def build_model(settings: Settings, ranks: Ranks = ALONE) -> LanguageModel:
     return model
 
 
+def compute_dtype(settings: Settings, device: torch.device) -> str:
+    """The name of the dtype in force on a device: what "auto" comes to, or what the settings say."""
+    if settings.model.compute_dtype != "auto":
+        return settings.model.compute_dtype
+    return "bfloat16" if device.type == "cuda" else "float32"
+
+
 def build_scorer(settings: Settings, model: LanguageModel, ranks: Ranks = ALONE) -> Scorer:
     """The one function behind behavior and current log-probs, with the run's plan, dtype and temperature."""
     return Scorer(
         model,
         temperature=settings.rollout.temperature,
         token_budget=settings.train.tokens_per_micro_batch,
-        compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
+        compute_dtype=COMPUTE_DTYPES[compute_dtype(settings, model.device)],
         share_prompts=settings.train.share_prompts,
         checkpointing=settings.train.activation_checkpointing,
         compiled=settings.train.compile,
@@ -64,20 +70,20 @@ def build_scorer(settings: Settings, model: LanguageModel, ranks: Ranks = ALONE)
 
 def build_engine(settings: Settings, model: LanguageModel, log_file: Path) -> Engine:
     """The rollout engine, holding the model's weights. log_file: where vLLM's own messages go."""
-    compute_dtype = COMPUTE_DTYPES[settings.model.compute_dtype]
+    dtype = COMPUTE_DTYPES[compute_dtype(settings, model.device)]
     if settings.rollout.engine == "vllm":
         from gmc.engines.vllm import VllmEngine
 
         return VllmEngine(
             model,
-            compute_dtype=compute_dtype,
+            compute_dtype=dtype,
             log_file=log_file,
             tensor_parallel=settings.rollout.tensor_parallel,
             memory_share=settings.rollout.gpu_memory_share,
         )
     from gmc.engines.transformers import TransformersEngine
 
-    return TransformersEngine(model, compute_dtype=compute_dtype)
+    return TransformersEngine(model, compute_dtype=dtype)
 
 
 def build_maker(

@@ -1,7 +1,9 @@
 """Settings: layers, unknown keys, recipes."""
 
 import pytest
+import torch
 
+from gmc.build import compute_dtype
 from gmc.config import resolve_settings
 from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
@@ -118,3 +120,17 @@ def test_truncated_sampling_is_refused_for_training(setting):
 def test_naming_a_base_and_setting_it_work_in_either_order(order):
     assignments = ["estimator.name=gac", *["estimator.base=gmc", "estimator.base.epsilon=0.2"][::order]]
     assert resolve_settings(assignments=assignments).estimator["base"] == {"name": "gmc", "epsilon": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("setting", "device", "expected"),
+    [
+        ("auto", "cpu", "float32"),
+        ("auto", "cuda:1", "bfloat16"),
+        ("float32", "cuda", "float32"),
+        ("bfloat16", "cpu", "bfloat16"),
+    ],
+)
+def test_the_dtype_of_products_follows_the_device_unless_it_is_set(setting, device, expected):
+    settings = resolve_settings(assignments=[f"model.compute_dtype={setting}"])
+    assert compute_dtype(settings, torch.device(device)) == expected

@@ -29,8 +29,10 @@ class ModelSettings(Section):
 
     source: str = Field(EMBEDDED, description="'embedded', a Hugging Face folder, or a hub id")
     device: str = Field("auto", description="'auto' (CUDA if present), 'cpu', 'cuda', 'cuda:1'")
-    compute_dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="dtype of matrix products; weights, log-softmax and optimizer stay in float32"
+    compute_dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto",
+        description="dtype of matrix products, 'auto': bfloat16 on CUDA, else float32; weights, "
+        "log-softmax and optimizer stay in float32",
     )
     trust_remote_code: bool = Field(False, description="let a hub repository run its own modelling code")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from gmc.build import build_engine, build_model
+from gmc.build import build_engine, build_model, compute_dtype
 from gmc.config.settings import Settings
 from gmc.evaluation.plan import Task
 from gmc.evaluation.results import Result
@@ -31,7 +31,7 @@ def evaluate_all(
     for candidate in candidates:
         own = settings.model_copy(update={"model": settings.model.model_copy(update={"source": candidate.source})})
         model = build_model(own)
-        subject = candidate.subject(model, settings.model.compute_dtype)
+        subject = candidate.subject(model, compute_dtype(own, model.device))
         for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
             _, prompts_ids = make_prompts(model.tokenizer, get_template(task.spec.template_id), task.problems)
             with_room(task.spec, task.problems, prompts_ids, subject.context_tokens, fit=task.fit_length)
