@@ -57,3 +57,12 @@ def test_live_and_a_delay_exclude_each_other(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == 2
     result = CliRunner().invoke(app, ["train", "--live", "--dry-run", "--json", "--run", str(tmp_path / "run")])
     assert '"delay": "live"' in result.stdout
+
+
+def test_every_flag_that_the_trainer_decides_is_refused(tmp_path: Path) -> None:
+    text = ("--model", "--problems", "--question-field", "--answer-field", "--logprobs", "--recipe")
+    numbers = ("--batches", "--prompts", "--group-size", "--temperature", "--max-tokens", "--seed")
+    for flag in [[name, "x"] for name in text] + [[name, "3"] for name in numbers] + [["--resume"], ["--overwrite"]]:
+        result = CliRunner().invoke(app, ["rollout", "--follow", "--run", str(tmp_path), *flag])
+        assert result.exit_code == 2
+        assert f"--follow with {flag[0]}:" in result.stderr

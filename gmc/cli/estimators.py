@@ -8,17 +8,19 @@ import typer
 from gmc.cli.estimators_compare import compare
 from gmc.cli.options import JsonOption
 
-estimators_app = typer.Typer(
-    help="List the installed correction rules; show one, start a new one, or compare them on stored rollouts.",
-    invoke_without_command=True,
-)
+estimators_app = typer.Typer(invoke_without_command=True)
 
 
 @estimators_app.callback()
-def list_rules(context: typer.Context, json: JsonOption = False) -> None:
-    """List every installed rule with the distribution it comes from; a broken one with its cause."""
-    if context.invoked_subcommand is not None:
-        return
+def bare(context: typer.Context, json: JsonOption = False) -> None:
+    """List the installed correction rules; show one, start a new one, or compare them on stored rollouts."""
+    if context.invoked_subcommand is None:
+        list_rules(json)
+
+
+@estimators_app.command("list")
+def list_rules(json: JsonOption = False) -> None:
+    """Every installed rule with the distribution it comes from, a broken one with its cause; the same without a command."""
     from rich.console import Console
 
     from gmc.cli.estimators_view import list_record, list_view

@@ -23,12 +23,13 @@ OWN_KEYS = {
 def follower_settings(run: Path, engine: str | None, assignments: Sequence[str], refused: Mapping[str, Any]) -> Settings:
     """The settings of the run's trainer with this follower's engine and machine; waits until there are some.
 
-    refused: flags by name that a follower cannot have. Raises `UsageError` when one is given, when `--set` changes what the
-    trainer decides, and when the run is not live; `GmcError` when no trainer comes within live.patience_seconds.
+    refused: flags by parameter name that a follower cannot have. Raises `UsageError` when one is given, when `--set` changes
+    what the trainer decides, and when the run is not live; `GmcError` when no trainer comes within live.patience_seconds.
     """
     for name, value in refused.items():
         if value not in (None, False):
-            raise UsageError(f"--follow with --{name}: a follower takes that from the run's trainer. Leave it out.")
+            flag = name.replace("_", "-")
+            raise UsageError(f"--follow with --{flag}: a follower takes that from the run's trainer. Leave it out.")
     patience = resolve_settings(assignments=assignments).live.patience_seconds
     settled = _wait_for_trainer(run, patience)
     settings = resolve_settings(settled=settled, flags={"rollout.engine": engine}, assignments=assignments)

@@ -1,12 +1,32 @@
 """Options that several commands share, declared once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 RUN_PANEL = "Run"
 SETTINGS_PANEL = "Settings"
+
+SETTING_OF = {
+    "estimator": "estimator.name",
+    "delay": "delay",
+    "updates": "train.updates",
+    "learning_rate": "optimizer.learning_rate",
+    "model": "model.source",
+    "problems": "problems.source",
+    "question_field": "problems.question_field",
+    "answer_field": "problems.answer_field",
+    "batches": "rollout.batches",
+    "prompts": "rollout.prompts",
+    "group_size": "rollout.group_size",
+    "engine": "rollout.engine",
+    "temperature": "rollout.temperature",
+    "max_tokens": "rollout.max_tokens",
+    "logprobs": "rollout.logprobs",
+    "seed": "seed",
+}
+"""The setting behind each flag of `gmc rollout` and `gmc train`, by parameter name."""
 
 RunOption = Annotated[Path, typer.Option("--run", help="Run directory.", rich_help_panel=RUN_PANEL)]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what the run holds.", rich_help_panel=RUN_PANEL)]
@@ -67,3 +87,8 @@ LogprobsOption = Annotated[
     str | None,
     typer.Option("--logprobs", help="Behavior log-probs in ratios: trainer or engine. (default: trainer)", show_default=False),
 ]
+
+
+def flags(context: typer.Context) -> dict[str, Any]:
+    """The settings that a command's flags name, None where a flag was not given."""
+    return {SETTING_OF[name]: value for name, value in context.params.items() if name in SETTING_OF}

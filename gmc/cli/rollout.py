@@ -8,8 +8,12 @@ import typer
 
 from gmc.cli import options
 
+FOLLOWER_PARAMETERS = ("run", "follow", "engine", "set_", "dry_run", "json")
+"""What `--follow` leaves to the follower; the run's trainer decides the rest."""
+
 
 def rollout(
+    context: typer.Context,
     run: options.RunOption = Path("runs/default"),
     model: options.ModelOption = None,
     problems: options.ProblemsOption = None,
@@ -41,45 +45,13 @@ def rollout(
     from gmc.config import resolve_settings
 
     if follow:
-        _follow(
-            run,
-            engine,
-            set_ or (),
-            {
-                "model": model,
-                "problems": problems,
-                "batches": batches,
-                "prompts": prompts,
-                "group-size": group_size,
-                "temperature": temperature,
-                "max-tokens": max_tokens,
-                "logprobs": logprobs,
-                "seed": seed,
-                "recipe": recipe,
-                "resume": resume,
-                "overwrite": overwrite,
-            },
-            dry_run=dry_run,
-            json=json,
-        )
+        refused = {name: value for name, value in context.params.items() if name not in FOLLOWER_PARAMETERS}
+        _follow(run, engine, set_ or (), refused, dry_run=dry_run, json=json)
         return
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
-        flags={
-            "model.source": model,
-            "problems.source": problems,
-            "problems.question_field": question_field,
-            "problems.answer_field": answer_field,
-            "rollout.batches": batches,
-            "rollout.prompts": prompts,
-            "rollout.group_size": group_size,
-            "rollout.engine": engine,
-            "rollout.temperature": temperature,
-            "rollout.max_tokens": max_tokens,
-            "rollout.logprobs": logprobs,
-            "seed": seed,
-        },
+        flags=options.flags(context),
         assignments=set_ or (),
     )
     if dry_run:

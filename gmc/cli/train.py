@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 def train(
+    context: typer.Context,
     run: options.RunOption = Path("runs/default"),
     estimator: Annotated[
         str | None, typer.Option("--estimator", help="Correction rule; see gmc estimators. (default: gmc)", show_default=False)
@@ -72,23 +73,7 @@ def train(
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
-        flags={
-            "estimator.name": estimator,
-            "delay": LIVE if live else delay,
-            "train.updates": updates,
-            "optimizer.learning_rate": learning_rate,
-            "model.source": model,
-            "problems.source": problems,
-            "problems.question_field": question_field,
-            "problems.answer_field": answer_field,
-            "rollout.prompts": prompts,
-            "rollout.group_size": group_size,
-            "rollout.engine": engine,
-            "rollout.temperature": temperature,
-            "rollout.max_tokens": max_tokens,
-            "rollout.logprobs": logprobs,
-            "seed": seed,
-        },
+        flags=options.flags(context) | ({"delay": LIVE} if live else {}),
         assignments=set_ or (),
     )
     build_estimator(settings.estimator["name"], {key: value for key, value in settings.estimator.items() if key != "name"})
