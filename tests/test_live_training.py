@@ -140,6 +140,10 @@ def test_three_followers_and_a_trainer_through_two_kills(tmp_path: Path, start: 
         rows = read_shard(stored.path, run_id=run.run_id).rollouts
         assert {row.policy_version for row in rows} == {stored.version}
         assert len(rows) == PROMPTS * GROUP_SIZE
+        ((launched_at, ready_at),) = {(row.launched_at, row.ready_at) for row in rows}
+        assert launched_at is not None
+        assert ready_at is not None
+        assert time.time() - 7200 < launched_at < ready_at < time.time()
 
     policy = newest_policy(run.policies)
     assert policy is not None

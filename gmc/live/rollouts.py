@@ -89,9 +89,13 @@ class _PolicyWork:
             )
 
     def make_batch(self, batch: int, version: int, path: Path) -> Made:
-        """Make launch batch `batch` and write its shard."""
+        """Make launch batch `batch` and write its shard, with the wall-clock seconds between which it was made."""
         assert self._metadata is not None
+        launched_at = time.time()
         rows = self._maker.make(batch, version)
+        ready_at = time.time()
+        for row in rows:
+            row.launched_at, row.ready_at = launched_at, ready_at
         write_shard(path, rows, self._metadata)
         if not self._noise_reported:
             self._noise_reported = True

@@ -16,7 +16,7 @@ class Rollout:
         engine reported it and as the trainer's own forward pass gives it; trainer_entropies: entropy (nats) of the
         full next-token distribution at each response token. Each has one value a response token or is None in a whole file.
     grade: "correct", "incorrect", "unparseable", "timeout", "crash". answer: the gold. prediction: the answer found, or None.
-    launched_at, ready_at: virtual or wall clock, None when not simulated.
+    launched_at, ready_at: virtual clock (updates), in live mode wall clock (Unix seconds), None when neither.
     """
 
     run_id: str
