@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from gmc.cli import options
+from gmc.cli.eval_arms import arms
 
 eval_app = typer.Typer(
     help="Score policies on benchmarks: the newest policy of the run on the built-in arithmetic, unless told otherwise.",
@@ -221,6 +222,9 @@ def evaluate(
     from gmc.cli.eval_view import run_evaluation  # last: it imports torch
 
     run_evaluation(candidates, reference, tasks, settings, directory=directory, resume=resume, as_json=json)
+
+
+eval_app.command("arms")(arms)
 
 
 @eval_app.command("compare")

@@ -21,7 +21,7 @@ def result_tables(results: Sequence[Result]) -> list[Table]:
     for result in results:
         benchmark = result.record["benchmark"]
         if benchmark not in tables:
-            tables[benchmark] = _new_table(
+            tables[benchmark] = new_table(
                 f"{benchmark}: {result.record['problems']['count']} problems, % correct with 95 % interval over problems",
                 ("model", "score"),
                 ("correct", "n", "tokens", "cut off", "no answer"),
@@ -42,7 +42,7 @@ def result_tables(results: Sequence[Result]) -> list[Table]:
 
 def mean_table(name: str, values: Mapping[str, Estimate], members: Sequence[str]) -> Table:
     """One policy's means over several benchmarks."""
-    table = _new_table(f"{name}: mean over {', '.join(members)}", ("score",), ("correct", "n", "problems"))
+    table = new_table(f"{name}: mean over {', '.join(members)}", ("score",), ("correct", "n", "problems"))
     for score, value in values.items():
         table.add_row(score, format_estimate(value), f"≥ {value.samples}", str(value.problems))
     return table
@@ -52,7 +52,7 @@ def comparison_table(comparison: Comparison) -> Table:
     """Both scores, their paired difference in points with interval and p-value."""
     first, second = comparison_names(comparison)
     problems = comparison.first.record["problems"]["count"]
-    table = _new_table(
+    table = new_table(
         f"{comparison.first.record['benchmark']}: {second} minus {first}, paired over {problems} problems",
         ("score",),
         (first, second, "difference", "p", "n"),
@@ -121,7 +121,8 @@ def _format_p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
+def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
+    """An empty table in gmc's style: text columns on the left, number columns on the right."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in left:
         table.add_column(name, overflow="fold")

@@ -141,3 +141,13 @@ def _percentiles(means: FloatArray) -> tuple[float, float]:
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(means, [tail, 100 - tail])
     return float(low), float(high)
+
+
+def seed_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean of one value a training run; None for fewer than two runs."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+    reach = float(stats.t.ppf(1 - (1 - LEVEL) / 2, count - 1)) * deviation / count**0.5
+    return mean - reach, mean + reach

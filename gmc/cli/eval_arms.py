@@ -1,0 +1,35 @@
+"""`gmc eval arms`: several runs side by side, over seeds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli import options
+
+
+def arms(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories; those that differ in the seed alone are one arm.")],
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Draw the arms' rewards over updates into this .png or .svg.")
+    ] = None,
+    json: options.JsonOption = False,
+) -> None:
+    """Compare arms of an experiment over training seeds: rewards, and the newest policies' scores, with intervals."""
+    from gmc.cli.output import print_json, say, stderr
+    from gmc.delays.plots import check_plot_path
+    from gmc.evaluation.arms import group_by_arm, read_trained_run
+    from gmc.evaluation.arms_report import arm_tables, arms_record, missing_lines, save_curves
+
+    if plot is not None:
+        check_plot_path(plot)
+    found = group_by_arm([read_trained_run(run) for run in runs])
+    for table in arm_tables(found):
+        stderr.print(table)
+    for line in missing_lines(found):
+        say(line)
+    if plot is not None:
+        save_curves(plot, found)
+        say(f"curves in {plot}")
+    if json:
+        print_json({"arms": arms_record(found), "plot": None if plot is None else str(plot)})

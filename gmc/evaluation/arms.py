@@ -1,0 +1,155 @@
+"""Arms of an experiment: runs that differ in nothing but their seed, and what their scores come to over seeds.
+
+A score of one run has an interval over problems. Whether a rule is better than another is a question about training runs, so
+here the unit is the run: the interval is Student's over the seeds of an arm, as wide as few seeds make it.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gmc.errors import DataError, UsageError
+from gmc.evaluation.results import Result, read_result
+from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
+from gmc.files import read_jsonl, strict_json
+from gmc.run import RunDirectory
+
+WINDOW = 50
+"""Updates over which training rewards are averaged."""
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """One run. settings: by dotted key, the seed left out; rewards_N: mean reward of each update done; results: the newest
+    policy's, one for each way of asking a benchmark."""
+
+    path: Path
+    seed: int
+    settings: Mapping[str, Any]
+    rewards_N: FloatArray
+    results: Mapping[str, Result]
+
+    @property
+    def final_reward(self) -> float:
+        """Mean reward of the last `WINDOW` updates."""
+        return float(self.rewards_N[-WINDOW:].mean())
+
+    @property
+    def peak_reward(self) -> float:
+        """The highest mean reward of any `WINDOW` updates in a row."""
+        return float(running_mean(self.rewards_N).max())
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs with the same settings. label: the settings in which this arm differs from others."""
+
+    label: str
+    runs: tuple[TrainedRun, ...]
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """Mean over the seeds of an arm with its 95 % interval (None for one seed)."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int
+
+
+def over_seeds(values: Sequence[float]) -> OverSeeds:
+    """Summarize one value a run."""
+    low, high = seed_interval(values) or (None, None)
+    return OverSeeds(float(np.mean(values)), low, high, len(values))
+
+
+def running_mean(rewards_N: FloatArray) -> FloatArray:
+    """Means of `WINDOW` updates in a row (of all updates, when there are fewer)."""
+    window = min(WINDOW, len(rewards_N))
+    means: FloatArray = np.convolve(rewards_N, np.full(window, 1 / window), mode="valid")
+    return means
+
+
+def read_trained_run(path: Path) -> TrainedRun:
+    """Read a run's settings, rewards and results. Raises `UsageError` for a run without an update, `DataError` for damage."""
+    run = RunDirectory.open(path)
+    rewards = [record["reward/mean"] for record in read_jsonl(run.metrics)]
+    if not rewards:
+        raise UsageError(f"{path}: no update was made here; train it first, or leave it out")
+    file = run.settings("train")
+    try:
+        settings = dict(_flat(dict(tomllib.loads(file.read_text("utf-8"))["settings"])))
+        seed = int(settings.pop("seed"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{file}: missing or damaged ({error}); gmc train --resume writes it again") from error
+    return TrainedRun(path, seed, settings, np.array(rewards), _newest_results(run))
+
+
+def group_by_arm(runs: Sequence[TrainedRun]) -> list[Arm]:
+    """Arms in the order of their labels. Raises `UsageError` when two runs of one arm have the same seed."""
+    keys = sorted({key for run in runs for key in run.settings})
+    differing = [key for key in keys if len({strict_json(run.settings.get(key)) for run in runs}) > 1]
+    members: dict[tuple[tuple[str, Any], ...], list[TrainedRun]] = {}
+    for run in runs:
+        members.setdefault(tuple((key, run.settings.get(key)) for key in differing), []).append(run)
+    arms = []
+    for values, group in members.items():
+        by_seed: dict[int, TrainedRun] = {}
+        for run in group:
+            if run.seed in by_seed:
+                raise UsageError(
+                    f"{by_seed[run.seed].path} and {run.path} have the same settings and seed {run.seed}; leave one out"
+                )
+            by_seed[run.seed] = run
+        label = ", ".join(f"{_short(key)} {value}" for key, value in values if value is not None)
+        arms.append(Arm(label or "all runs", tuple(by_seed[seed] for seed in sorted(by_seed))))
+    return sorted(arms, key=lambda arm: [_sortable(part) for part in arm.label.split()])
+
+
+def ways_of_asking(runs: Sequence[TrainedRun]) -> dict[str, Result]:
+    """Every way in which benchmarks were asked, with one result as an example."""
+    return {way: result for run in runs for way, result in run.results.items()}
+
+
+def _newest_results(run: RunDirectory) -> dict[str, Result]:
+    newest: dict[str, Result] = {}
+    for path in sorted(run.evals.glob("*.json")) if run.evals.is_dir() else []:
+        if path.name.startswith("curve-"):
+            continue
+        result = read_result(path)
+        if result.record["model"]["label"] == "base":
+            continue
+        way = strict_json([result.record["benchmark"], result.record["problems"]["content_hash"], result.record["spec"]])
+        if way not in newest or result.record["model"]["version"] > newest[way].record["model"]["version"]:
+            newest[way] = result
+    return newest
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    flat = []
+    for key, value in tree.items():
+        flat += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(prefix + key, _plain(value))]
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _short(key: str) -> str:
+    return {"estimator.name": "estimator", "train.updates": "updates"}.get(key, key)
+
+
+def _sortable(word: str) -> tuple[int, float, str]:
+    number = word.rstrip(",")
+    return (0, float(number), "") if number.replace(".", "", 1).isdecimal() else (1, 0.0, word)
+
+
+def interval_name() -> str:
+    """What the intervals are, for titles."""
+    return f"mean over training seeds, {100 * LEVEL:.0f} % interval of Student's t"

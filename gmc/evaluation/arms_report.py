@@ -1,0 +1,104 @@
+"""Arms as a table, as plain values, and as learning curves."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from gmc.evaluation.arms import WINDOW, Arm, OverSeeds, TrainedRun, interval_name, over_seeds, running_mean, ways_of_asking
+from gmc.evaluation.report import new_table
+from gmc.files import atomic_path
+
+
+def arm_tables(arms: Sequence[Arm]) -> list[Table]:
+    """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
+    rewards = new_table(f"training reward, %: {interval_name()}", ("arm", "seeds"), (f"last {WINDOW}", f"best {WINDOW}"))
+    for arm in arms:
+        final, peak = (over_seeds([getattr(run, name) for run in arm.runs]) for name in ("final_reward", "peak_reward"))
+        rewards.add_row(arm.label, _seeds(arm.runs), _percent(final), _percent(peak))
+    tables = [rewards]
+    for way, example in ways_of_asking([run for arm in arms for run in arm.runs]).items():
+        names = list(example.record["scores"])
+        title = f"{example.record['benchmark']}: {example.record['problems']['count']} problems, % correct: {interval_name()}"
+        table = new_table(title, ("arm", "seeds"), tuple(names))
+        for arm in arms:
+            runs = [run for run in arm.runs if way in run.results]
+            if runs:
+                table.add_row(arm.label, _seeds(runs), *(_percent(_score(runs, way, name)) for name in names))
+        tables.append(table)
+    return tables
+
+
+def arms_record(arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Every arm as plain values, for `--json`."""
+    record = []
+    for arm in arms:
+        evaluations = []
+        for way, example in ways_of_asking(arm.runs).items():
+            runs = [run for run in arm.runs if way in run.results]
+            scores = {name: asdict(_score(runs, way, name)) for name in example.record["scores"]}
+            evaluations.append({"benchmark": example.record["benchmark"], "spec": example.record["spec"], "scores": scores})
+        record.append(
+            {
+                "arm": arm.label,
+                "runs": [{"run": str(run.path), "seed": run.seed, "updates": len(run.rewards_N)} for run in arm.runs],
+                "final_reward": asdict(over_seeds([run.final_reward for run in arm.runs])),
+                "peak_reward": asdict(over_seeds([run.peak_reward for run in arm.runs])),
+                "evaluations": evaluations,
+            }
+        )
+    return record
+
+
+def missing_lines(arms: Sequence[Arm]) -> list[str]:
+    """What the tables lack: runs without an evaluation that others have, and runs that did not end."""
+    runs = [run for arm in arms for run in arm.runs]
+    ways = ways_of_asking(runs)
+    lines = []
+    for run in runs:
+        missing = [ways[way].record["benchmark"] for way in ways if way not in run.results]
+        if missing:
+            lines.append(f"{run.path}: not evaluated as others are on {', '.join(missing)}; gmc eval --run {run.path}")
+        if len(run.rewards_N) < (planned := run.settings.get("train.updates", 0)):
+            lines.append(f"{run.path}: {len(run.rewards_N)} of {planned} updates are done")
+    return lines
+
+
+def save_curves(path: Path, arms: Sequence[Arm]) -> None:
+    """Draw each arm's reward over updates: the mean over seeds of running means, and the range over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for arm in arms:
+        done = min(len(run.rewards_N) for run in arm.runs)
+        curves_SN = 100 * np.stack([running_mean(run.rewards_N[:done]) for run in arm.runs])
+        updates = np.arange(done - curves_SN.shape[1], done)
+        (line,) = axes.plot(updates, curves_SN.mean(axis=0), label=arm.label)
+        axes.fill_between(
+            updates, curves_SN.min(axis=0), curves_SN.max(axis=0), color=line.get_color(), alpha=0.15, linewidth=0
+        )
+    most = max(len(arm.runs) for arm in arms)
+    title = f"training reward, means of {WINDOW} updates" + (f"; shaded: range over {most} seeds" if most > 1 else "")
+    axes.set(xlabel="update", ylabel="correct, %", title=title)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
+
+
+def _score(runs: Sequence[TrainedRun], way: str, name: str) -> OverSeeds:
+    return over_seeds([run.results[way].record["scores"][name]["value"] for run in runs])
+
+
+def _seeds(runs: Sequence[TrainedRun]) -> str:
+    return " ".join(str(run.seed) for run in runs)
+
+
+def _percent(value: OverSeeds) -> str:
+    if value.low is None or value.high is None:
+        return f"{100 * value.mean:.1f}"
+    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"

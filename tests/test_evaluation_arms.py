@@ -1,0 +1,111 @@
+"""Runs side by side over seeds: who belongs together, what the intervals are, what is refused."""
+
+import json
+from statistics import mean, stdev
+
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+from gmc.cli.app import app
+from gmc.evaluation.arms import WINDOW, group_by_arm, over_seeds, read_trained_run
+from gmc.run import RunDirectory
+
+STUDENT_975 = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}
+"""Quantiles of Student's t at 0.975 for n runs (n − 1 degrees of freedom), from a table."""
+
+
+def fake_run(path, rule, delay, seed, rewards, score=None, updates=200):
+    run = RunDirectory.create(path, model="embedded", seed=seed)
+    settings = {"seed": seed, "delay": delay, "estimator": {"name": rule}, "train": {"updates": updates}}
+    run.settings("train").parent.mkdir()
+    run.settings("train").write_text(tomli_w.dumps({"settings": settings, "versions": {}}))
+    run.metrics.write_text("".join(json.dumps({"update": n, "reward/mean": r}) + "\n" for n, r in enumerate(rewards)))
+    if score is not None:
+        for version, value in ((updates // 2, 0.99), (updates, score)):  # the newest counts
+            record = {
+                "schema_version": 1,
+                "benchmark": "arithmetic",
+                "scores": {"greedy": {"value": value, "low": 0, "high": 1, "samples": 1, "problems": 9}},
+                "model": {"label": f"v{version:06d}", "version": version},
+                "problems": {"content_hash": "c", "count": 9},
+                "spec": {"samples": 1},
+            }
+            run.evals.mkdir(exist_ok=True)
+            (run.evals / f"arithmetic-v{version:06d}-0.json").write_text(json.dumps(record))
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path):
+    paths = []
+    for rule, base in (("gmc", 0.8), ("tic", 0.6)):
+        for delay in ("0", "64", "256"):
+            for seed in range(3):
+                rewards = [0.1] * 150 + [base - 0.02 * seed] * 50
+                paths.append(fake_run(tmp_path / f"{rule}-{delay}-{seed}", rule, delay, seed, rewards, base + 0.01 * seed))
+    return paths
+
+
+def test_runs_that_differ_in_the_seed_alone_are_one_arm(runs):
+    arms = group_by_arm([read_trained_run(path) for path in reversed(runs)])
+    assert [arm.label for arm in arms] == [
+        f"delay {delay}, estimator {rule}" for delay in (0, 64, 256) for rule in ("gmc", "tic")
+    ]
+    assert [[run.seed for run in arm.runs] for arm in arms] == [[0, 1, 2]] * 6
+
+
+@pytest.mark.parametrize("values", [[0.3, 0.5], [0.2, 0.9, 0.4], [0.1, 0.1, 0.2, 0.7]])
+def test_the_interval_is_students(values):
+    found, reach = over_seeds(values), STUDENT_975[len(values)] * stdev(values) / len(values) ** 0.5
+    assert (found.mean, found.low, found.high) == pytest.approx((mean(values), mean(values) - reach, mean(values) + reach))
+    assert (over_seeds(values[:1]).low, over_seeds(values[:1]).mean) == (None, values[0])
+
+
+def test_tables_and_json_hold_every_arm(runs, tmp_path):
+    plot = tmp_path / "curves.png"
+    result = CliRunner().invoke(app, ["eval", "arms", *map(str, runs), "--plot", str(plot), "--json"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.stderr
+    arms = json.loads(result.stdout)["arms"]
+    assert arms[0]["arm"] == "delay 0, estimator gmc"
+    assert arms[0]["final_reward"]["mean"] == pytest.approx(0.78)
+    assert arms[0]["evaluations"][0]["scores"]["greedy"]["mean"] == pytest.approx(0.81)
+    assert arms[0]["evaluations"][0]["scores"]["greedy"]["seeds"] == 3
+    assert "81.0 [78.5, 83.5]" in result.stderr
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_best_window_is_the_best_of_consecutive_updates(tmp_path):
+    rewards = [0.0] * 30 + [1.0] * WINDOW + [0.5] * 40
+    run = read_trained_run(fake_run(tmp_path / "run", "gmc", "0", 0, rewards))
+    assert run.peak_reward == pytest.approx(1.0)
+    assert run.final_reward == pytest.approx((40 * 0.5 + 10) / WINDOW)
+
+
+def test_what_is_missing_is_said(tmp_path):
+    whole = fake_run(tmp_path / "whole", "gmc", "0", 0, [0.5] * 200, 0.7)
+    short = fake_run(tmp_path / "short", "gmc", "0", 1, [0.5] * 20)
+    result = CliRunner().invoke(app, ["eval", "arms", str(whole), str(short)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "20 of 200 updates" in result.stderr
+    assert f"gmc eval --run {short}" in result.stderr.replace("\n", "")
+
+
+@pytest.mark.parametrize("case", ["twice", "untrained", "no run", "damaged", "plot"])
+def test_bad_input_is_one_line(case, tmp_path):
+    good = str(fake_run(tmp_path / "good", "gmc", "0", 0, [0.5] * 9))
+    other = tmp_path / "other"
+    arguments = [good, str(other)]
+    if case == "twice":
+        fake_run(other, "gmc", "0", 0, [0.4] * 9)
+    elif case == "untrained":
+        fake_run(other, "gmc", "0", 1, [])
+    elif case == "damaged":
+        fake_run(other, "gmc", "0", 1, [0.4])
+        (other / "settings" / "train.toml").write_text("settings = 3")
+    elif case == "plot":
+        arguments = [good, "--plot", str(tmp_path / "x.jpeg")]
+    result = CliRunner().invoke(app, ["eval", "arms", *arguments])
+    assert result.exit_code == (1 if case == "damaged" else 2)
+    assert result.stderr.count("\n") == 1
+    assert ("x.jpeg" if case == "plot" else "other") in result.stderr
