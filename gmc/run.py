@@ -163,7 +163,8 @@ class RunDirectory:
 
     @classmethod
     def for_training(cls, path: Path, *, model: str, seed: int, resume: bool, overwrite: bool) -> "RunDirectory":
-        """The run that `gmc train` works in: new, or one that holds only rollouts, or a trained one on request.
+        """The run that `gmc train` works in: new, or one that holds only rollouts, or a trained one on request. A run that a
+        failed command left without any rollout counts as new.
 
         Raises `UsageError` for `resume` with `overwrite`, for `resume` where there is no run, for a trained run without
         either, and for a run of another model or seed.
@@ -174,6 +175,8 @@ class RunDirectory:
             return cls.create(path, model=model, seed=seed, overwrite=overwrite)
         if not resume:
             _require_run(path)
+            if holds_nothing(path):
+                return cls.create(path, model=model, seed=seed, overwrite=True)
         run = cls.open(path)
         if run.has_trained and not resume:
             raise UsageError(f"{path}: this run has trained already. {GO_ON}")
@@ -257,6 +260,14 @@ def _entries(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     return [entry for entry in path.iterdir() if entry.name != "lock" and not entry.name.startswith(TEMPORARY_PREFIX)]
+
+
+def holds_nothing(path: Path) -> bool:
+    """Whether a run holds no more than what a command writes before its first result."""
+    return all(
+        entry.name in (RUN_FILE, "settings", "logs") or (entry.is_dir() and not any(entry.iterdir()))
+        for entry in _entries(path)
+    )
 
 
 def _require_run(path: Path) -> None:

@@ -205,3 +205,23 @@ def test_a_terminal_without_unicode_shows_formulas(tmp_path):
     )
     assert shown.returncode == 0, shown.stderr
     assert b"\\u03b1" in shown.stdout  # α
+
+
+def test_a_failed_first_command_does_not_settle_the_run(tmp_path):
+    run, problems = tmp_path / "run", tmp_path / "mine.jsonl"
+    problems.write_text('{"strange": "1+1", "other": "2"}\n')
+    gmc_command("rollout", "--run", run, "--problems", problems, "--prompts", "3", "--seed", "5", exit_code=1)
+    result = gmc_command("rollout", "--run", run, "--dry-run", "--json", exit_code=0)
+    settings = json.loads(result.stdout)
+    assert (settings["seed"], settings["problems"]["source"], settings["rollout"]["prompts"]) == (0, "arithmetic", 8)
+    gmc_command("rollout", "--run", run, *SMALL, "--batches", "1", exit_code=0)
+
+
+def test_damaged_settings_are_named(tmp_path):
+    run = tmp_path / "run"
+    (run / "settings").mkdir(parents=True)
+    (run / "settings" / "rollout.toml").write_text("settings = 3\n")
+    (run / "rollouts").mkdir()
+    (run / "rollouts" / "b000000-v000000.parquet").touch()
+    result = gmc_command("train", "--run", run, exit_code=1)
+    assert "rollout.toml: damaged" in result.stderr

@@ -57,3 +57,20 @@ def test_every_row_carries_its_times_on_the_clock(tmp_path):
             clocks.append(100 * (members[0].ready_at - shard.batch) / tokens)
     assert clocks[0] > 0
     assert clocks == pytest.approx([clocks[0]] * len(clocks))
+
+
+@pytest.mark.slow
+def test_arms_of_any_delay_start_from_one_set_of_rollouts(tmp_path):
+    base, _ = train(tmp_path / "base", "3")
+    own = {shard.batch: shard.path for shard in RolloutStore(base.rollouts, base.run_id).list() if shard.version == 0}
+    assert sorted(own) == [0, 1, 2, 3]
+    for delay, taken in (("0", [0]), ("1", [0, 1]), ("length:mean=1", [0, 1]), ("shards", [0, 1, 2, 3])):
+        path = tmp_path / delay.replace(":", "-")
+        settings = small_settings(f"delay={delay}", "estimator=gmc", f"train.updates={UPDATES}")
+        train_run(path, settings, rollouts_from=tmp_path / "base")
+        run = RunDirectory.open(path)
+        shards = [shard for shard in RolloutStore(run.rollouts, run.run_id).list() if shard.version == 0]
+        assert [shard.batch for shard in shards][: len(taken)] == taken
+        for shard in shards:
+            found, original = read_shard(shard.path).rollouts, read_shard(own[shard.batch]).rollouts
+            assert [row.response_token_ids for row in found] == [row.response_token_ids for row in original]

@@ -160,7 +160,7 @@ def test_resume_needs_a_run_and_excludes_overwrite(tmp_path: Path) -> None:
 
 
 def test_resume_with_another_model_or_seed_is_refused(tmp_path: Path) -> None:
-    new_run(tmp_path)
+    (new_run(tmp_path).rollouts / "something").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"started with model 'embedded', not 'other'\. Give --model embedded"):
         new_run(tmp_path, model="other")
     with pytest.raises(UsageError, match="started with seed 0, not 1"):
@@ -230,3 +230,25 @@ def test_settings_are_saved_with_versions(tmp_path: Path) -> None:
     run.save_settings("train", {"delay": "0"})
     assert tomllib.loads(run.settings("train").read_text())["settings"] == {"delay": "0"}
     assert json.loads(json.dumps(content)) == content
+
+
+def test_a_run_that_a_failed_command_left_without_results_counts_as_new(tmp_path):
+    path = tmp_path / "run"
+    first = new_run(path)
+    first.save_settings("rollout", {"seed": 0})
+    first.bind_weights("w" * 64)
+    first.rollouts.mkdir()
+    second = new_run(path, model="other", seed=3)
+    assert (second.record.model, second.record.seed, second.record.weights_hash) == ("other", 3, "")
+    (path / "rollouts").mkdir(exist_ok=True)
+    (path / "rollouts" / "b000000-v000000.parquet").touch()
+    with pytest.raises(UsageError, match="started with model"):
+        new_run(path)
+
+
+def test_a_run_that_somebody_is_starting_is_left_alone(tmp_path):
+    path = tmp_path / "run"
+    first = new_run(path)
+    with first.lock(), pytest.raises(GmcError, match="another process"):
+        new_run(path, model="other")
+    assert RunDirectory.open(path).record == first.record

@@ -23,7 +23,8 @@ from gmc.policies import set_aside_policies
 from gmc.ranks import ALONE, Ranks
 from gmc.run import RunDirectory
 from gmc.run_logs import cut_log, read_used
-from gmc.shards.store import RolloutStore
+from gmc.shards.imports import Imports
+from gmc.shards.store import RolloutStore, StoredShard
 from gmc.training.anchors import Anchors
 from gmc.training.checkpoint import Checkpoint, load_newest
 from gmc.training.optimizer import make_optimizer
@@ -59,7 +60,10 @@ def open_session(
     settings = with_needs(settings, estimator)
     model = build_model(settings, ranks)
     store = RolloutStore(run.rollouts, run.run_id)
-    ranks.from_lead(lambda: _bring_in(run, store, model, rollouts_from, say))
+    initial_hash = ranks.from_lead(lambda: _bind(run, store, model))
+    imports = None if rollouts_from is None else _imports(store, rollouts_from, settings, model, initial_hash)
+    if imports and (settings.is_live or delay_spec_kind(settings.delay) == "shards"):
+        ranks.from_lead(lambda: [imports.bring(batch) for batch in imports.batches])
 
     checkpoint = load_newest(run.checkpoints, run_id=run.run_id)
     version = checkpoint.update if checkpoint else 0
@@ -98,7 +102,8 @@ def open_session(
         resources.callback(maker.grader.close)
         for note in maker.problem_set.notes:
             say(note)
-    queue = _queue(settings, store, planned, maker, stopping, run, checkpoint, ranks)
+    bring = imports.bring if imports else _nothing_to_bring
+    queue = _queue(settings, store, planned, maker, stopping, run, checkpoint, ranks, bring)
     session = Session(run, updater, queue, version, saved, trackers, say)
     session.publish_again()
     return session
@@ -111,14 +116,21 @@ def with_needs(settings: Settings, estimator: Estimator) -> Settings:
     return settings.model_copy(update={"rollout": settings.rollout.model_copy(update={"entropies": True})})
 
 
-def _bring_in(run: RunDirectory, store: RolloutStore, model: LanguageModel, rollouts_from: Path | None, say: Say) -> None:
+def _bind(run: RunDirectory, store: RolloutStore, model: LanguageModel) -> str:
     run.bind_weights(weights_hash(model.weights()))
     store.clean()
-    if rollouts_from is not None:
-        imported = store.import_from(
-            rollouts_from, weights_hash=run.record.weights_hash, tokenizer_hash=tokenizer_hash(model.tokenizer)
-        )
-        say(f"brought in {len(imported)} rollout batches from {rollouts_from}")
+    return run.record.weights_hash
+
+
+def _imports(store: RolloutStore, source: Path, settings: Settings, model: LanguageModel, initial_hash: str) -> Imports:
+    vocabulary = tokenizer_hash(model.tokenizer)
+    return Imports(
+        store,
+        source,
+        weights_hash=initial_hash,
+        tokenizer_hash=vocabulary,
+        check=lambda stored: check_shard(stored, None, settings, vocabulary),
+    )
 
 
 def _require_own_engine(settings: Settings, ranks: Ranks) -> None:
@@ -161,6 +173,7 @@ def _queue(
     run: RunDirectory,
     checkpoint: Checkpoint | None,
     ranks: Ranks,
+    bring: Callable[[int], StoredShard | None],
 ) -> RolloutQueue:
     delays = parse_delay(
         settings.delay,
@@ -171,10 +184,16 @@ def _queue(
         shards=shard_contents(store) if delay_spec_kind(settings.delay) in ("shards", "schedule") else (),
         calibrated_clock=checkpoint.extra.get("calibrated_clock") if checkpoint else None,
     )
-    queue = RolloutQueue(store, delays, maker, spec=settings.delay, stopping=lambda: ranks.any(stopping()), ranks=ranks)
+    queue = RolloutQueue(
+        store, delays, maker, spec=settings.delay, stopping=lambda: ranks.any(stopping()), ranks=ranks, bring=bring
+    )
     if checkpoint:
         queue.replay(read_used(run.used), int(checkpoint.extra.get("planned_updates", planned)))
     return queue
+
+
+def _nothing_to_bring(batch: int) -> StoredShard | None:
+    return None
 
 
 def _live_queue(

@@ -33,7 +33,8 @@ class RolloutQueue:
 
     maker: None for `--delay shards`, which generates nothing. spec: the delay as the user wrote it.
     stopping: polled between batches, so that a long filling of the queue can be interrupted. ranks: the processes that train
-    together; each keeps the same queue, the lead alone writes shards.
+    together; each keeps the same queue, the lead alone writes shards. bring: brings in a batch of version 0 from
+    elsewhere, when it is there.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RolloutQueue:
         spec: str,
         stopping: Callable[[], bool] = lambda: False,
         ranks: Ranks = ALONE,
+        bring: Callable[[int], StoredShard | None] = lambda batch: None,
     ) -> None:
         self._store = store
         self._delays = delays
@@ -52,6 +54,7 @@ class RolloutQueue:
         self._spec = spec
         self._stopping = stopping
         self._ranks = ranks
+        self._bring = bring
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
@@ -89,8 +92,9 @@ class RolloutQueue:
         while (batch := self._delays.next_launch(update)) is not None:
             if self._stopping():
                 return False
-            if batch in self._stored:
-                self._accept(self._stored[batch], update)
+            stored = self._find(batch, update)
+            if stored is not None:
+                self._accept(stored, update)
             else:
                 self._generate(batch, update, progress)
         self._refuse_surplus(update)
@@ -144,6 +148,13 @@ class RolloutQueue:
             self._waiting_lengths[GroupRef(batch, group)] = lengths
         return self._delays.launched(batch, version, lengths_PG)
 
+    def _find(self, batch: int, version: int) -> StoredShard | None:
+        if batch not in self._stored and version == 0:
+            brought = self._ranks.from_lead(lambda: self._bring(batch))
+            if brought is not None:
+                self._stored[batch] = brought
+        return self._stored.get(batch)
+
     def _accept(self, stored: StoredShard, update: int) -> None:
         if stored.version != update:
             raise DataError(
@@ -179,8 +190,9 @@ class RolloutQueue:
             return
         lengths_BPG = []
         for batch in range(self._delays.calibration_batches):
-            if batch in self._stored:
-                lengths_BPG.append(read_lengths(self._stored[batch].path))
+            stored = self._find(batch, 0)
+            if stored is not None:
+                lengths_BPG.append(read_lengths(stored.path))
             else:
                 self._unwritten[batch] = self._make(batch, 0, progress)
                 lengths_BPG.append(self._lengths(self._unwritten[batch]))
@@ -199,8 +211,9 @@ class RolloutQueue:
         if surplus:
             raise UsageError(
                 f"{self._store.directory}: {len(surplus)} rollout batches (from number {surplus[0]}) are more than --delay "
-                f"{self._spec} has launched by update {update} (a fixed delay D starts from at most D+1 batches). Use a longer "
-                f"delay, train on all of them with --delay shards, or start another --run"
+                f"{self._spec} has launched by update {update} (a fixed delay D over N updates starts from D + 1 or N batches, "
+                f"whichever is less). Bring as many as are needed into a new run with --run NEW --rollouts "
+                f"{self._store.directory.parent}, use a longer delay, or train on all of them with --delay shards"
             )
 
     def _group(self, reference: GroupRef) -> list[Rollout]:

@@ -15,12 +15,12 @@ def check_shards(store: RolloutStore, settings: Settings, model: LanguageModel) 
         check_shard(stored, store.run_id, settings, vocabulary)
 
 
-def check_shard(stored: StoredShard, run_id: str, settings: Settings, vocabulary: str) -> None:
-    """Refuse one shard, as `check_shards` does; vocabulary: the tokenizer's hash."""
+def check_shard(stored: StoredShard, run_id: str | None, settings: Settings, vocabulary: str) -> None:
+    """Refuse one shard, as `check_shards` does; vocabulary: the tokenizer's hash; run_id: None for any."""
     rollout = settings.rollout
     metadata = read_metadata(stored.path)
     for what, found, wanted in (
-        ("run id", metadata.run_id, run_id),
+        ("run id", metadata.run_id, metadata.run_id if run_id is None else run_id),
         ("tokenizer hash", metadata.tokenizer_hash, vocabulary),
         ("rollout.group_size", metadata.group_size, rollout.group_size),
         ("rollout.temperature", metadata.sampling.get("temperature"), str(rollout.temperature)),
