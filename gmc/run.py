@@ -228,6 +228,17 @@ class RunDirectory:
         finally:
             lock.release()
 
+    def holder(self) -> str | None:
+        """Who works on the run now ("process 123 on HOST"), None for nobody."""
+        if not self.lock_file.exists():
+            return None
+        lock = filelock.FileLock(self.lock_file)
+        try:
+            with lock.acquire(timeout=0):
+                return None
+        except filelock.Timeout:
+            return self.lock_file.read_text("utf-8", errors="replace").strip() or "unknown process"
+
     def save_settings(self, command: str, settings: Mapping[str, Any]) -> None:
         """Write settings/COMMAND.toml: the resolved settings (nulls left out, TOML has none) and library versions."""
         content = {"settings": _without_nulls(settings), "versions": library_versions()}

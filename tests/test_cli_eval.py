@@ -66,7 +66,7 @@ def test_base_stands_beside_the_trained_policy(here: Path) -> None:
     assert [result["model"]["label"] for result in record["results"]] == ["base", "v000005"]
     assert record["results"][0]["model"]["version"] == 0
     (comparison,) = record["comparisons"]
-    assert set(comparison["scores"]) == {"avg@2", "maj@2", "greedy"}
+    assert set(comparison["scores"]) == {"avg@2", "greedy"}
 
 
 def test_all_policies_make_a_curve(here: Path) -> None:

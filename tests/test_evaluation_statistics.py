@@ -171,3 +171,13 @@ def test_mcnemar_is_the_exact_sign_test(outcomes: list[tuple[bool, bool]]) -> No
     assert (ours.only_first, ours.only_second) == (b, c)
     tail = sum(comb(b + c, i) for i in range(min(b, c) + 1)) / 2 ** (b + c)
     assert ours.p_value == pytest.approx(min(1.0, 2 * tail))
+
+
+def test_a_mean_over_benchmarks_on_which_nothing_was_solved_is_not_certain():
+    none, some = np.zeros(30), np.array([0.0, 1.0] * 50)
+    for scores in ([none, none], [none, some], [1 - none, 1 - none]):
+        found = mean_estimate(scores, samples=1)
+        assert found.low <= found.value <= found.high
+        assert found.high - found.low > 0.02
+    alone = mean_estimate([none], samples=1)
+    assert alone.high == pytest.approx(estimate(none, samples=1).high, abs=0.05)

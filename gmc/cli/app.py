@@ -18,9 +18,14 @@ from gmc.cli.train import train
 from gmc.errors import GmcError
 from gmc.estimators.errors import EstimatorError
 
+HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "grade", "status"]
+
 
 class _OneLineErrors(TyperGroup):
     """Exit codes: 0 success, 1 failed run or check, 2 wrong usage. Other exceptions are bugs and keep their traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=HELP_ORDER.index)
 
     def invoke(self, ctx: Any) -> Any:
         try:

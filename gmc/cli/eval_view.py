@@ -64,7 +64,7 @@ def run_evaluation(
         show_comparison(comparison)
     curves = []
     if len(candidates) > 1:
-        curves = [write_curve([found[c][index] for c in candidates], directory) for index in range(len(tasks))]
+        curves = [write_curve([found[c][index] for c in everyone], directory) for index in range(len(tasks))]
     for line in dict.fromkeys(line for result in results for line in warning_lines(result)):
         say(line)
     for result in found[everyone[-1]]:

@@ -41,7 +41,13 @@ DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and exit.", rich_help_panel=RUN_PANEL)
 ]
 RecipeOption = Annotated[
-    str | None, typer.Option("--recipe", help="Recipe name or TOML file.", show_default=False, rich_help_panel=SETTINGS_PANEL)
+    str | None,
+    typer.Option(
+        "--recipe",
+        help="Recipe name or TOML file; an unknown name lists all.",
+        show_default=False,
+        rich_help_panel=SETTINGS_PANEL,
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

@@ -5,10 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from gmc.cli.output import say, stderr
 
 PLAIN_INTERVAL_SECONDS = 10.0
+WIDE_TERMINAL = 120
+
+
+def format_rate(rate: float) -> str:
+    """Three digits, and more before the decimal point where there are more: 0.0555, 2.61, 12400."""
+    return f"{rate:.0f}" if rate >= 1000 else f"{rate:.3g}"
 
 
 class Bar:
@@ -26,7 +33,7 @@ class Bar:
         self._done += count
         now = time.monotonic()
         rate = (self._done - self._initial) / max(now - self._started_at, 1e-9)
-        text = f"{rate:.3g} {self._unit}/s  {note}" if rate else note
+        text = f"{format_rate(rate)} {self._unit}/s  {note}" if rate else note
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=self._done, note=text)
         elif now - self._said_at > PLAIN_INTERVAL_SECONDS or (self._done >= self._total and self._said != self._done):
@@ -41,14 +48,15 @@ def progress_bar(name: str, total: int, unit: str, *, done: int = 0) -> Iterator
     if not stderr.is_terminal:
         yield Bar(name, total, unit, None, done)
         return
+    # Count, times and ETA keep their width; on a narrow terminal the note is cut at its end, and the bar goes first.
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(name))),
+        *((BarColumn(bar_width=20),) if stderr.width >= WIDE_TERMINAL else ()),
+        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("ETA", table_column=Column(no_wrap=True, min_width=3)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
     )
-    with Progress(*columns, console=stderr) as progress:
+    with Progress(*columns, console=stderr, expand=True) as progress:
         yield Bar(name, total, unit, progress, done)

@@ -63,7 +63,7 @@ def screen(found: dict[str, Any]) -> Group:
         ),
         ("delays", _delays(found["delays"])),
         *((name, f"{value:.4g}") for name, value in found["metrics"].items() if value is not None),
-        ("trainer", _trainer(found["trainer"])),
+        ("trainer", _trainer(found["trainer"], found["worker"])),
     ):
         head.add_row(Text(name, style="bold"), Text(str(value)))
     parts: list[Any] = [head]
@@ -89,8 +89,10 @@ def _delays(delays: dict[str, float] | None) -> str:
     )
 
 
-def _trainer(trainer: dict[str, Any] | None) -> str:
-    return "no live trainer" if trainer is None else _state(trainer)
+def _trainer(trainer: dict[str, Any] | None, worker: str | None) -> str:
+    if trainer is not None:
+        return _state(trainer)
+    return "nobody works on this run" if worker is None else f"{worker} works on this run"
 
 
 def _state(process: dict[str, Any]) -> str:
@@ -117,7 +119,9 @@ def _followers(followers: list[dict[str, Any]]) -> Table:
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    from gmc.cli.progress import format_rate
+
+    return "-" if value is None else format_rate(value)
 
 
 def _or_none(value: Any) -> Any:

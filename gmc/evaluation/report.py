@@ -42,9 +42,9 @@ def result_tables(results: Sequence[Result]) -> list[Table]:
 
 def mean_table(name: str, values: Mapping[str, Estimate], members: Sequence[str]) -> Table:
     """One policy's means over several benchmarks."""
-    table = new_table(f"{name}: mean over {', '.join(members)}", ("score",), ("correct", "n", "problems"))
+    table = new_table(f"{name}: mean over {', '.join(members)}", ("score",), ("correct", "n at least", "problems"))
     for score, value in values.items():
-        table.add_row(score, format_estimate(value), f"≥ {value.samples}", str(value.problems))
+        table.add_row(score, format_estimate(value), str(value.samples), str(value.problems))
     return table
 
 
@@ -80,8 +80,8 @@ def mcnemar_lines(comparison: Comparison) -> list[str]:
     """McNemar's test in words, for scores with one right-or-wrong outcome a problem."""
     first, second = comparison_names(comparison)
     return [
-        f"{score.name}: {score.mcnemar.only_first} problems solved only by {first}, {score.mcnemar.only_second} only "
-        f"by {second}, of {score.difference.problems} (McNemar, exact: p {_format_p(score.mcnemar.p_value)})"
+        f"{score.name}: {counted(score.mcnemar.only_first, 'problem')} solved only by {first}, "
+        f"{score.mcnemar.only_second} only by {second}, of {score.difference.problems} (McNemar, exact: p {_format_p(score.mcnemar.p_value)})"
         for score in comparison.scores
         if score.mcnemar is not None
     ]
@@ -119,6 +119,11 @@ def warning_lines(result: Result) -> list[str]:
 
 def _format_p(value: float) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number with its noun: "1 problem", "3 problems"."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:

@@ -41,7 +41,7 @@ def problem_scores(samples: Sequence[Sample], pass_k: Sequence[int] = ()) -> Pro
         add(f"avg@{n}", n, [count / n for count in right])
         for k in pass_k:
             add(f"pass@{k}", n, [pass_at_k(n, count, k) for count in right])
-        if n > 1:
+        if n > 2:  # of two votes that differ one wins by chance: maj@2 is avg@2
             add(
                 f"maj@{n}",
                 n,

@@ -73,11 +73,15 @@ def estimate(scores_P: FloatArray, *, samples: int, seed: int = 0) -> Estimate:
 
 
 def mean_estimate(scores: Sequence[FloatArray], *, samples: int, seed: int = 0) -> Estimate:
-    """Mean over benchmarks of their scores (each benchmark counts once), problems resampled within each benchmark."""
-    means = np.stack([_resampled_means(scores_P, seed + index) for index, scores_P in enumerate(scores)])
+    """Mean over benchmarks of their scores (each benchmark counts once), problems resampled within each benchmark.
+
+    Where all problems of a benchmark score the same, resampling shows no spread; its mean is then drawn from Jeffreys'
+    posterior, so that 0 of 30 is not counted as certain.
+    """
+    means = np.stack([_plausible_means(scores_P, seed + index) for index, scores_P in enumerate(scores)])
     low, high = _percentiles(means.mean(axis=0))
     value = float(np.mean([np.mean(scores_P) for scores_P in scores]))
-    return Estimate(value, low, high, samples, sum(len(scores_P) for scores_P in scores))
+    return Estimate(value, min(low, value), max(high, value), samples, sum(len(scores_P) for scores_P in scores))
 
 
 def clopper_pearson(successes: float, trials: int) -> tuple[float, float]:
@@ -127,6 +131,14 @@ def mcnemar(first_P: NDArray[np.bool_], second_P: NDArray[np.bool_]) -> McNemar:
     discordant = only_first + only_second
     p_value = 1.0 if discordant == 0 else float(stats.binomtest(only_first, discordant, 0.5).pvalue)
     return McNemar(only_first, only_second, p_value)
+
+
+def _plausible_means(scores_P: FloatArray, seed: int) -> FloatArray:
+    if np.any(scores_P != scores_P[0]):
+        return _resampled_means(scores_P, seed)
+    right = float(scores_P.sum())
+    draws: FloatArray = np.random.default_rng(seed).beta(right + 0.5, len(scores_P) - right + 0.5, size=RESAMPLES)
+    return draws
 
 
 def _resampled_means(scores_P: FloatArray, seed: int) -> FloatArray:

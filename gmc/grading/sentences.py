@@ -31,6 +31,7 @@ _BOLD_END = re.compile(r"[=:]\s{0,4}\*\*(?P<value>[^*\n]{1,80})\*\*[.\s]{0,4}$")
 _LAST_NUMBER = re.compile(_NUMBER)
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _PREMISE = re.compile(r"(?:let|suppose|assume|if|since|given|when|step|case)\b", re.IGNORECASE)
+_SENTENCE_BREAK = re.compile(r"[A-Za-z0-9)][.!?]\s+[A-Z]")
 _LONGEST_LINE = 200
 _MOST_WORDS = 3
 
@@ -55,7 +56,7 @@ def whole_answer(text: str) -> str | None:
     # One dollar sign is a price ("$5") or mathematics cut off in the middle ("$n = 2").
     if line.count("$") % 2 and not re.search(r"\$\s?\d", line):
         return None
-    if _PREMISE.match(line):
+    if _PREMISE.match(line) or _SENTENCE_BREAK.search(line):
         return None
     words = _WORD.findall(re.sub(r"\\text\s*\{[^{}]*\}", "", line))
     return line.replace("**", "").strip("_") if len(words) <= _MOST_WORDS else None

@@ -50,6 +50,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "delays": _summary(_delays(used, versions)),
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
         "trainer": _process(trainer, now) if trainer else None,
+        "worker": run.holder(),
         "followers": [_process(heartbeat, now) for heartbeat in heartbeats.values()],
         "errors": [
             {"who": heartbeat.name, "age_seconds": now - heartbeat.beat_at, "error": heartbeat.error}

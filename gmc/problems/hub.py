@@ -1,5 +1,6 @@
 """Rows of a data set that the `datasets` library loads: a hub name, or a folder of data files."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ def read_hub_rows(source: str, *, split: str | None) -> tuple[list[Row], str]:
     if not Path(source).is_dir():
         name, _, config_name = source.partition(":")
         config = config_name or None
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our one line says what its warnings repeat
     try:
         loaded = datasets.load_dataset(name, config)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(
             f"{source}: could not load this data set ({type(error).__name__}: {reason}); without network, download its file "
-            "elsewhere and pass the .jsonl, .json, .parquet or .csv file in place of the name"
+            "elsewhere and give that .jsonl, .json, .parquet or .csv file: --problems FILE, for a benchmark --bench-data FOLDER"
         ) from error
     chosen = _choose_split(source, {key: len(value) for key, value in loaded.items()}, split)
     return [Row(record, f"row {number}") for number, record in enumerate(_records(loaded[chosen]), start=1)], chosen

@@ -48,7 +48,7 @@ class Template:
 
         A chat template writes its own. Raises `UsageError` when the tokenizer cannot express a character of the prompt.
         """
-        encoded: Any = tokenizer(prompt, add_special_tokens=not self.chat)
+        encoded: Any = tokenizer(prompt, add_special_tokens=not self.chat, verbose=False)
         token_ids = [int(token) for token in encoded["input_ids"]]
         unknown = tokenizer.unk_token_id
         if unknown is not None and unknown in token_ids:

@@ -1,0 +1,18 @@
+"""docs/metrics.md names every number that an update logs, and no other."""
+
+import re
+from pathlib import Path
+
+from training_runs import small_settings, train_run
+
+from gmc.files import read_jsonl
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+
+
+def test_the_page_names_every_metric_and_no_other(tmp_path):
+    train_run(tmp_path / "run", small_settings("delay=0", "estimator=gmc", "train.updates=1"))
+    logged = set(read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]) - {"update"}
+    cells = [line.split("|")[1] for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)} - {"RULE/…"}
+    assert named == logged
