@@ -155,9 +155,11 @@ class RunDirectory:
         if not (path / RUN_FILE).is_file():
             raise UsageError(f"{path}: no run here ({RUN_FILE} is missing). Start one with `gmc rollout` or `gmc train`.")
         try:
-            found = tomllib.loads((path / RUN_FILE).read_text("utf-8"))
-            record = RunRecord(**found)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError) as error:
+            record = RunRecord(**tomllib.loads((path / RUN_FILE).read_text("utf-8")))
+            for name, value in asdict(record).items():
+                if type(value) is not (int if name == "seed" else str):
+                    raise TypeError(f"{name} is {value!r}")
+        except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"{path / RUN_FILE}: damaged ({error}). Restore it from a copy, or use --overwrite.") from error
         return cls(path, record)
 

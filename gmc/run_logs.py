@@ -43,6 +43,16 @@ def read_used(path: Path) -> list[list[GroupRef]]:
     return used
 
 
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The metrics of each update, from update 0. Raises `DataError` for a line that is not a record of numbers."""
+    records = _records(path)
+    for number, record in enumerate(records, start=1):
+        for name, value in record.items():
+            if not isinstance(value, int | float | None):
+                raise DataError(f"{path}, line {number}: {name} is no number. {CURE}")
+    return records
+
+
 def _is_reference(group: Any) -> bool:
     return isinstance(group, list) and len(group) == 2 and all(type(number) is int for number in group)
 

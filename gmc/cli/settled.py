@@ -1,11 +1,10 @@
 """What earlier commands of the same run have already settled, so that the commands find each other without flags."""
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
-from gmc.errors import DataError
 from gmc.run import holds_nothing
+from gmc.run_settings import read_run_settings
 
 SHARED_SECTIONS = ("seed", "model", "problems", "rollout")
 
@@ -21,15 +20,8 @@ def settled_settings(run: Path, *, resume: bool, overwrite: bool) -> dict[str, A
         return {}
     trained, rolled = run / "settings" / "train.toml", run / "settings" / "rollout.toml"
     if resume and trained.is_file():
-        return _settings_in(trained)
+        return read_run_settings(trained)
     for path in (rolled, trained):
         if path.is_file():
-            return {key: value for key, value in _settings_in(path).items() if key in SHARED_SECTIONS}
+            return {key: value for key, value in read_run_settings(path).items() if key in SHARED_SECTIONS}
     return {}
-
-
-def _settings_in(path: Path) -> dict[str, Any]:
-    try:
-        return dict(tomllib.loads(path.read_text("utf-8"))["settings"])
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: damaged ({error}); restore it from a copy, or start another --run") from error

@@ -4,7 +4,6 @@ A score of one run has an interval over problems. Whether a rule is better than 
 here the unit is the run: the interval is Student's over the seeds of an arm, as wide as few seeds make it.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,10 @@ import numpy as np
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
-from gmc.files import read_jsonl, strict_json
+from gmc.files import strict_json
 from gmc.run import RunDirectory
+from gmc.run_logs import read_metrics
+from gmc.run_settings import read_run_settings
 
 WINDOW = 50
 """Updates over which training rewards are averaged."""
@@ -78,15 +79,15 @@ def running_mean(rewards_N: FloatArray) -> FloatArray:
 def read_trained_run(path: Path) -> TrainedRun:
     """Read a run's settings, rewards and results. Raises `UsageError` for a run without an update, `DataError` for damage."""
     run = RunDirectory.open(path)
-    rewards = [record["reward/mean"] for record in read_jsonl(run.metrics)]
+    rewards = [record.get("reward/mean") for record in read_metrics(run.metrics)]
     if not rewards:
         raise UsageError(f"{path}: no update was made here; train it first, or leave it out")
-    file = run.settings("train")
-    try:
-        settings = dict(_flat(dict(tomllib.loads(file.read_text("utf-8"))["settings"])))
-        seed = int(settings.pop("seed"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{file}: missing or damaged ({error}); gmc train --resume writes it again") from error
+    if None in rewards:
+        raise DataError(f"{run.metrics}, line {1 + rewards.index(None)}: no reward/mean; restore the file from a copy")
+    settings = dict(_flat(read_run_settings(run.settings("train"))))
+    seed = settings.pop("seed", None)
+    if type(seed) is not int:
+        raise DataError(f"{run.settings('train')}: damaged (seed is {seed!r}); restore it from a copy, or leave the run out")
     return TrainedRun(path, seed, settings, np.array(rewards), _newest_results(run))
 
 

@@ -81,7 +81,8 @@ def mcnemar_lines(comparison: Comparison) -> list[str]:
     first, second = comparison_names(comparison)
     return [
         f"{score.name}: {counted(score.mcnemar.only_first, 'problem')} solved only by {first}, "
-        f"{score.mcnemar.only_second} only by {second}, of {score.difference.problems} (McNemar, exact: p {_format_p(score.mcnemar.p_value)})"
+        f"{score.mcnemar.only_second} only by {second}, of {score.difference.problems} "
+        f"(McNemar, exact: p {_format_p(score.mcnemar.p_value)})"
         for score in comparison.scores
         if score.mcnemar is not None
     ]

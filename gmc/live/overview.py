@@ -1,18 +1,19 @@
 """What `gmc status` knows of a run, from file names, logs and heartbeats alone. Imports neither torch nor pyarrow."""
 
 import time
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
 from gmc.delays.base import GroupRef, delay_of
-from gmc.files import is_ready, read_jsonl
+from gmc.errors import DataError
+from gmc.files import is_ready
 from gmc.live.claims import read_ledger
 from gmc.live.ending import has_ended
 from gmc.live.followers import TRAINER, Heartbeat, read_heartbeats
 from gmc.policies import list_policies
 from gmc.run import CHECKPOINT_NAME, ROLLOUT_NAME, RunDirectory
-from gmc.run_logs import read_used
+from gmc.run_logs import read_metrics, read_used
+from gmc.run_settings import read_run_settings
 
 SHOWN_METRICS = ("reward/mean", "ratio/ess_share", "ratio/groups_capped_share", "optimizer/gradient_norm")
 
@@ -24,7 +25,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
     """
     now = time.time()
     used = read_used(run.used)
-    metrics = read_jsonl(run.metrics)
+    metrics = read_metrics(run.metrics)
     versions = _versions(run)
     ledger = read_ledger(run)
     trained = {group.batch for groups in used for group in groups}
@@ -78,7 +79,10 @@ def _planned(run: RunDirectory) -> int | None:
     path = run.settings("train")
     if not path.is_file():
         return None
-    planned: int = tomllib.loads(path.read_text("utf-8"))["settings"]["train"]["updates"]
+    train = read_run_settings(path).get("train")
+    planned = train.get("updates") if isinstance(train, dict) else None
+    if type(planned) is not int:
+        raise DataError(f"{path}: damaged (train.updates is {planned!r}); restore it from a copy, or start another --run")
     return planned
 
 

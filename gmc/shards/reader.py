@@ -61,6 +61,9 @@ def read_lengths(path: Path) -> list[list[int]]:
     with _parquet(path) as file:
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
         table, _ = _sorted(_conform(file, ["group", "sample", "response_token_ids"], path))
+    for name in ("group", "sample", "response_token_ids"):
+        if table.column(name).null_count:
+            raise DataError(f"{path}: column {name} has nulls, and it must have a value in every row. {CURE}")
     size = metadata.group_size
     place = np.arange(table.num_rows)
     group, sample = table.column("group").to_numpy(), table.column("sample").to_numpy()

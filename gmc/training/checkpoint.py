@@ -3,6 +3,7 @@
 checkpoints/u000100/   weights.safetensors, optimizer.safetensors, estimator.safetensors, state.json, then READY
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,11 +53,11 @@ def save_checkpoint(
     """
     path = directory / checkpoint_name(update)
     if not is_ready(path):
-        state = json.dumps({"update": update, "gmc_version": __version__, "extra": dict(extra)}, allow_nan=False)
         with ready_directory(path) as folder:
             for part, tensors in zip(PARTS, (weights, optimizer, estimator), strict=True):
                 _save_tensors(folder / f"{part}.safetensors", tensors)
-            write_text(folder / STATE_FILE, state + "\n")
+            state = {"update": update, "gmc_version": __version__, "sha256": _checksums(folder), "extra": dict(extra)}
+            write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
     _prune(directory, keep)
     return path
 
@@ -81,16 +82,36 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Load one checkpoint folder. Raises `DataError` naming it when anything in it is missing or damaged."""
     try:
         state = read_json(path / STATE_FILE)
+        for part, checksum in _checksums(path).items():
+            if checksum != state["sha256"][part]:
+                raise ValueError(f"{part}.safetensors is not the file that was saved")
         weights, optimizer, estimator = (_load_tensors(path / f"{part}.safetensors") for part in PARTS)
         update = int(state["update"])
         if path.name != checkpoint_name(update):
             raise ValueError(f"it holds the state after {update} updates")
-        return Checkpoint(update, weights, optimizer, estimator, dict(state["extra"]), path)
-    except (DataError, SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path)
+    except (DataError, SafetensorError, OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{path}: marked complete but cannot be loaded ({error}). "
             "Restore the folder from a copy, or delete it to resume from the checkpoint before it."
         ) from error
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of each part: one flipped bit must not go on training."""
+    checksums = {}
+    for part in PARTS:
+        with open(folder / f"{part}.safetensors", "rb") as file:
+            checksums[part] = hashlib.file_digest(file, "sha256").hexdigest()
+    return checksums
+
+
+def _extra(extra: Any) -> dict[str, Any]:
+    """What a session stored beside the tensors. Raises `TypeError` for values of other types."""
+    planned, clock = extra.get("planned_updates"), extra.get("calibrated_clock")
+    if not isinstance(planned, int | None) or not isinstance(clock, int | float | None):
+        raise TypeError(f"planned_updates {planned!r} or calibrated_clock {clock!r} is no number")
+    return dict(extra)
 
 
 def _complete(directory: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from gmc.training.optimizer import make_optimizer
 from gmc.training.optimizer_state import load_optimizer_tensors
 from gmc.training.queue import RolloutQueue
 from gmc.training.session import ANCHORS, RULE, Session, unprefixed
-from gmc.training.shard_fit import check_shard, check_shards, planned_updates, shard_contents
+from gmc.training.shard_fit import ShardCheck, check_shards, planned_updates, shard_contents
 from gmc.training.trackers import make_trackers
 from gmc.training.update import Updater
 
@@ -71,7 +72,7 @@ def open_session(
         raise UsageError(
             f"{run.path}: {version} updates are done, more than --updates {settings.train.updates}; give {version} or more"
         )
-    check_shards(store, settings, model)
+    check_shards(store, settings, model, initial_hash)
 
     scorer = build_scorer(settings, model, ranks)
     optimizer = make_optimizer([p for p in model.network.parameters() if p.requires_grad], settings.optimizer)
@@ -88,7 +89,7 @@ def open_session(
     updater = Updater(model, scorer, estimator, optimizer, anchors, settings, planned, ranks)
     saved = version if checkpoint else None
     if settings.is_live:
-        live_queue = _live_queue(settings, store, resources, say, stopping, run, checkpoint, model, ranks)
+        live_queue = _live_queue(settings, store, resources, say, stopping, run, checkpoint, model, initial_hash, ranks)
         session = Session(run, updater, live_queue, version, saved, trackers, say)
         session.after_publish = lambda: _clean_policies(session, live_queue)
         session.publish()  # followers have something to load, and a resumed trainer's weights are theirs again
@@ -123,13 +124,12 @@ def _bind(run: RunDirectory, store: RolloutStore, model: LanguageModel) -> str:
 
 
 def _imports(store: RolloutStore, source: Path, settings: Settings, model: LanguageModel, initial_hash: str) -> Imports:
-    vocabulary = tokenizer_hash(model.tokenizer)
     return Imports(
         store,
         source,
         weights_hash=initial_hash,
-        tokenizer_hash=vocabulary,
-        check=lambda stored: check_shard(stored, None, settings, vocabulary),
+        tokenizer_hash=tokenizer_hash(model.tokenizer),
+        check=partial(ShardCheck(settings, model, initial_hash), run_id=None),
     )
 
 
@@ -205,9 +205,10 @@ def _live_queue(
     run: RunDirectory,
     checkpoint: Checkpoint | None,
     model: LanguageModel,
+    initial_hash: str,
     ranks: Ranks,
 ) -> LiveQueue:
-    live, vocabulary = settings.live, tokenizer_hash(model.tokenizer)
+    live = settings.live
     pulse = Pulse(run.followers, TRAINER, live.lease_seconds) if ranks.leads else None
     if pulse is not None:
         unmark_ended(run)
@@ -218,7 +219,7 @@ def _live_queue(
         pulse,
         prompts=settings.rollout.prompts,
         patience_seconds=live.patience_seconds,
-        check=lambda stored: check_shard(stored, run.run_id, settings, vocabulary),
+        check=partial(ShardCheck(settings, model, initial_hash), run_id=run.run_id),
         say=say,
         stopping=stopping,
         ranks=ranks,

@@ -1,5 +1,8 @@
 """Do the shards on disk fit the run that wants to train on them, and how long do they last?"""
 
+from pathlib import Path
+from typing import Any
+
 from gmc.config.settings import Settings
 from gmc.delays.shards import ShardContents
 from gmc.errors import UsageError
@@ -7,30 +10,67 @@ from gmc.models import LanguageModel, tokenizer_hash
 from gmc.shards.reader import read_lengths, read_metadata
 from gmc.shards.store import RolloutStore, StoredShard
 
+WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sampling values under which a behavior log-prob is that of the whole distribution."""
 
-def check_shards(store: RolloutStore, settings: Settings, model: LanguageModel) -> None:
-    """Refuse the first shard that was sampled in another way than these settings say. Raises `UsageError` naming it."""
-    vocabulary = tokenizer_hash(model.tokenizer)
+
+def check_shards(store: RolloutStore, settings: Settings, model: LanguageModel, initial_hash: str) -> None:
+    """Refuse the first shard that was sampled in another way than these settings say. Raises `UsageError` naming it.
+
+    initial_hash: of the weights that every shard of version 0 must come from.
+    """
+    check = ShardCheck(settings, model, initial_hash)
     for stored in store.list():
-        check_shard(stored, store.run_id, settings, vocabulary)
+        check(stored, store.run_id)
 
 
-def check_shard(stored: StoredShard, run_id: str | None, settings: Settings, vocabulary: str) -> None:
-    """Refuse one shard, as `check_shards` does; vocabulary: the tokenizer's hash; run_id: None for any."""
-    rollout = settings.rollout
-    metadata = read_metadata(stored.path)
-    for what, found, wanted in (
-        ("run id", metadata.run_id, metadata.run_id if run_id is None else run_id),
-        ("tokenizer hash", metadata.tokenizer_hash, vocabulary),
-        ("rollout.group_size", metadata.group_size, rollout.group_size),
-        ("rollout.temperature", metadata.sampling.get("temperature"), str(rollout.temperature)),
-        ("rollout.max_tokens", metadata.sampling.get("max_tokens"), str(rollout.max_tokens)),
-    ):
-        if found is not None and found != wanted:  # a shard of another tool need not name its sampling
-            raise UsageError(
-                f"{stored.path}: its {what} is {found}, this command's is {wanted}; give the setting that they were "
-                "made with, or use another --run"
-            )
+class ShardCheck:
+    """Refuses shards that this run cannot train on, one by one. Arguments as for `check_shards`."""
+
+    def __init__(self, settings: Settings, model: LanguageModel, initial_hash: str) -> None:
+        rollout = settings.rollout
+        self._initial_hash = initial_hash
+        self._wanted: dict[str, Any] = {
+            "tokenizer hash": tokenizer_hash(model.tokenizer),
+            "vocabulary size": model.vocabulary_size,
+            "rollout.group_size": rollout.group_size,
+        }
+        sampling = {"temperature": rollout.temperature, "max_tokens": rollout.max_tokens, **WHOLE_DISTRIBUTION}
+        self._sampling = {name: float(value) for name, value in sampling.items() if value is not None}
+
+    def __call__(self, stored: StoredShard, run_id: str | None) -> None:
+        """Raise `UsageError` naming the file and what differs. run_id: None for a shard of any run."""
+        metadata = read_metadata(stored.path)
+        found = {
+            "run id": metadata.run_id,
+            "tokenizer hash": metadata.tokenizer_hash,
+            "vocabulary size": metadata.vocabulary_size,
+            "rollout.group_size": metadata.group_size,
+        }
+        wanted = self._wanted | {"run id": metadata.run_id if run_id is None else run_id}
+        if stored.version == 0:
+            found["weights hash"], wanted["weights hash"] = metadata.weights_hash, self._initial_hash
+        for what, value in found.items():
+            if value != wanted[what]:
+                raise _misfit(stored.path, what, value, wanted[what])
+        for name, value in self._sampling.items():
+            given = metadata.sampling.get(name)  # a shard of another tool need not name its sampling
+            if given is not None and _number(given) != value:
+                raise _misfit(stored.path, f"rollout.{name}", given, f"{value:g}")
+
+
+def _misfit(path: Path, what: str, found: object, wanted: object) -> UsageError:
+    return UsageError(
+        f"{path}: its {what} is {str(found)[:16]}, this command's is {str(wanted)[:16]}; give the setting that they were "
+        "made with, or use another --run"
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def planned_updates(settings: Settings, store: RolloutStore) -> int:
