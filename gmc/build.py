@@ -33,6 +33,12 @@ def build_model(settings: Settings, ranks: Ranks = ALONE) -> LanguageModel:
     device = settings.model.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        known = torch.device(device).type != "meta"
+    except RuntimeError:
+        known = False
+    if not known:
+        raise UsageError(f"model.device = {device}: no such device; use auto, cpu, cuda or cuda:1")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(f"model.device = {device}: no CUDA device is available; use cpu or auto")
     if ranks.count > 1 and device.startswith("cuda"):

@@ -226,6 +226,8 @@ class RunDirectory:
             ) from error
         try:
             self.lock_file.write_text(f"process {os.getpid()} on {platform.node()}\n", "utf-8")
+            for folder in (self.path, self.path / "settings", self.rollouts, self.policies, self.checkpoints, self.evals):
+                remove_leftovers(folder)
             yield
         finally:
             lock.release()

@@ -212,3 +212,20 @@ def test_state_is_plain_json(tmp_path: Path) -> None:
     content = json.loads((save(tmp_path, 5) / "state.json").read_text())
     assert content["update"] == 5
     assert content["extra"]["planned_updates"] == 400
+
+
+@pytest.mark.parametrize("part", ["weights", "optimizer", "estimator"])
+def test_one_flipped_bit_is_an_error(tmp_path: Path, part: str) -> None:
+    file = save(tmp_path, 2) / f"{part}.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=rf"u000002: .*{part}.safetensors is not the file that was saved"):
+        load_newest(tmp_path)
+
+
+@pytest.mark.parametrize("planned", ["x", [], 1.5])
+def test_a_state_of_another_type_is_an_error(tmp_path: Path, planned: Any) -> None:
+    save(tmp_path, 2, extra={"planned_updates": planned})
+    with pytest.raises(DataError, match=r"u000002: .*planned_updates"):
+        load_newest(tmp_path)

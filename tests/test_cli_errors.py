@@ -225,3 +225,32 @@ def test_damaged_settings_are_named(tmp_path):
     (run / "rollouts" / "b000000-v000000.parquet").touch()
     result = gmc_command("train", "--run", run, exit_code=1)
     assert "rollout.toml: damaged" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "--set", "seed=true"], ["seed = True", "integer"]),
+        (["train", "--set", "rollout.prompts=true"], ["rollout.prompts = True"]),
+        (["train", "--set", "rollout.prompts=2.0"], ["rollout.prompts = 2.0"]),
+        (["train", "--set", "model.device=foo"], ["model.device = foo", "auto"]),
+        (["train", "--set", "model.device=meta"], ["model.device = meta"]),
+        (["train", "--set", "model.source=\udcff", "--dry-run"], ["not valid UTF-8"]),
+        (["rollout", "--problems", ""], ["--problems is empty"]),
+        (["rollout", "--max-tokens", "100000"], ["rollout.max_tokens", "context"]),
+        (["eval", "--bench", ""], ["--bench is empty"]),
+        (["eval", "--model", "embedded", "--seed", "-1"], ["eval.seed = -1"]),
+    ],
+)
+def test_values_without_a_meaning_are_refused_in_one_line(arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused(*arguments)
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("closing", [">&-", "<&- >/dev/null", "> /dev/full"])
+def test_closed_and_full_streams_are_no_traceback(closing, tmp_path):
+    command = f"{sys.executable} -m gmc grade --gold 1 --response - --json {closing}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, input="1", capture_output=True, text=True, timeout=120)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert (done.returncode == 0) == ("full" not in closing)

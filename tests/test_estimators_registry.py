@@ -153,6 +153,68 @@ def test_a_refused_setting_is_named_with_its_value_and_range(name, settings, par
         assert part in message
 
 
+@pytest.mark.parametrize("name", [5, True, None, 1.5, [1], {"a": 1}, ["gmc"]])
+def test_a_name_that_is_no_text_is_refused_in_one_line(name):
+    for look in (registry.load_estimator, registry.build_estimator):
+        with pytest.raises(UnknownEstimatorError, match="no estimator is named") as caught:
+            look(name)
+        assert repr(name) in str(caught.value)
+        assert "gmc" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+BODY = """
+from gmc.estimators.base import Estimator, EstimatorSettings
+from pydantic import model_validator
+class Rule(Estimator):
+    name = "{{name}}"
+{body}
+    def objective(self, batch):
+        return batch.logp_BT
+"""
+VALIDATOR = """
+    class Settings(EstimatorSettings):
+        @model_validator(mode="before")
+        @classmethod
+        def _check(cls, value):
+            return value["missing"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        ("    def __init__(self, settings=None):\n        self.cap = settings.cap", "AttributeError"),
+        ("    def __init__(self, settings=None):\n        self.cap = dict()['cap']", "KeyError: 'cap'"),
+        ("    def __init__(self):\n        super().__init__()", "TypeError"),
+        ("    def __init__(self, settings=None):\n        raise RuntimeError('two\\nlines')", "RuntimeError: two lines"),
+        ("    def __init__(self, settings=None):\n        raise ValueError", "ValueError"),
+        (VALIDATOR, "KeyError: 'missing'"),
+        ("    Settings = None", "TypeError"),
+        ("    needs = None", "TypeError: needs is None"),
+        ("    needs = frozenset({{'lags'}})", "TypeError: needs is frozenset"),
+        ("    normalizer = 'mean'", "TypeError: normalizer is 'mean'"),
+        ("    anchor_lag = -1", "TypeError: anchor_lag is -1"),
+    ],
+)
+def test_a_rule_that_cannot_be_built_is_named_with_its_package_and_cause(install, body, cause):
+    install("faulty-plugin", "faulty", BODY.format(body=body))
+    for name, settings in (("faulty", {}), ("gac", {"base": "faulty"})):
+        with pytest.raises(BrokenEstimatorError) as caught:
+            registry.build_estimator(name, settings)
+        message = str(caught.value)
+        assert message.startswith("estimator: " if name == "faulty" else "estimator.base: ")
+        assert "estimator faulty (package faulty-plugin 2.1) cannot be built: " + cause in message
+        assert "\n" not in message
+        assert caught.value.__cause__ is not None
+
+
+def test_a_rule_without_an_objective_cannot_be_built(install):
+    install("faulty-plugin", "faulty", BODY.format(body="").replace("def objective", "def other"))
+    with pytest.raises(BrokenEstimatorError, match="faulty-plugin 2.1.*cannot be built: TypeError.*objective"):
+        registry.build_estimator("faulty")
+
+
 def test_an_unknown_base_lists_what_there_is():
     with pytest.raises(UnknownEstimatorError, match="no estimator is named 'nothing'"):
         registry.build_estimator("gac", {"base": "nothing"})

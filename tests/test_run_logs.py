@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gmc.delays.base import GroupRef
 from gmc.errors import DataError
 from gmc.files import append_jsonl, read_jsonl, strict_json
-from gmc.run_logs import cut_log, read_used
+from gmc.run_logs import cut_log, read_metrics, read_used
 
 
 def fill(path: Path, updates: int) -> None:
@@ -96,3 +96,11 @@ def test_damage_in_the_middle_is_an_error_with_its_line(tmp_path: Path) -> None:
     path.write_text(lines[0] + lines[1][:10] + "\n" + lines[2])
     with pytest.raises(DataError, match=r"used.jsonl, line 2: not valid JSON"):
         cut_log(path, 2)
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"update": ' + "9" * 5000 + "}", '{"update": 0, "reward/mean": "x"}', "[1]"])
+def test_damaged_lines_are_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError, match=r"metrics.jsonl, line 1"):
+        read_metrics(path)

@@ -302,3 +302,18 @@ def test_long_rows_lie_in_several_small_row_groups(tmp_path: Path) -> None:
     assert max(sizes) <= 64 * 2**20
     assert read_lengths(path) == [[count] * 3] * 2
     assert read_shard(path).rollouts[5].response_token_ids == ids
+
+
+@pytest.mark.parametrize("column", ["group", "sample", "response_token_ids"])
+@pytest.mark.parametrize("rows", ["one", "all"])
+def test_lengths_of_a_column_with_nulls_are_refused(tmp_path: Path, column: str, rows: str) -> None:
+    path = write_sample(tmp_path)
+    table = pq.read_table(path)
+    values = table.column(column).to_pylist()
+    changed = [None] * len(values) if rows == "all" else [None, *values[1:]]
+    place = table.schema.get_field_index(column)
+    pq.write_table(
+        table.set_column(place, table.schema.field(column), pa.array(changed, table.schema.field(column).type)), path
+    )
+    with pytest.raises(DataError, match=rf"{path.name}: column {column} has nulls"):
+        read_lengths(path)

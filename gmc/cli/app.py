@@ -1,6 +1,7 @@
 """Puts the subcommands together and turns an error that a person can cure into one line and an exit code."""
 
 import io
+import os
 import sys
 from typing import Annotated, Any
 
@@ -34,9 +35,10 @@ class _OneLineErrors(TyperGroup):
             typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
             raise typer.Exit(error.exit_code) from error
         except OSError as error:
-            if error.filename is None or isinstance(error, BrokenPipeError):
+            if isinstance(error, BrokenPipeError) or error.strerror is None:
                 raise
-            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error.filename}: {error.strerror}", err=True)
+            where = "" if error.filename is None else f"{error.filename}: "
+            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {where}{error.strerror}", err=True)
             raise typer.Exit(1) from error
 
 
@@ -75,6 +77,9 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # the caller closed it
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode still shows every formula

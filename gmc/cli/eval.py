@@ -170,7 +170,7 @@ def evaluate(
         flags={
             "model.source": model,
             "rollout.engine": engine,
-            "eval.benchmarks": _names(bench) if bench else [] if problems else None,
+            "eval.benchmarks": _benchmark_names(bench) if bench else [] if problems else None,
             "eval.samples": samples,
             "eval.greedy": greedy,
             "eval.temperature": temperature,
@@ -231,7 +231,7 @@ eval_app.command("arms")(arms)
 def compare(
     first: Annotated[Path, typer.Argument(help="A result of gmc eval (its .json, .parquet, or their common name).")],
     second: Annotated[Path, typer.Argument(help="Another result on the same problems.")],
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the bootstrap.", min=0)] = 0,
     json: options.JsonOption = False,
 ) -> None:
     """Compare two results problem by problem: paired bootstrap of the difference, and McNemar's test."""
@@ -247,8 +247,13 @@ def compare(
         print_json(comparison_record(comparison))
 
 
-def _names(texts: list[str]) -> list[str]:
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+def _benchmark_names(texts: list[str]) -> list[str]:
+    from gmc.errors import UsageError
+
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError("--bench is empty; give a benchmark or a suite, or leave it out for the arithmetic")
+    return names
 
 
 def _numbers(text: str) -> list[int]:

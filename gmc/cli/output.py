@@ -23,6 +23,7 @@ def say(text: str) -> None:
 def print_json(record: Mapping[str, Any]) -> None:
     """The one JSON object of `--json`, on stdout."""
     sys.stdout.write(strict_json(dict(record)) + "\n")
+    sys.stdout.flush()  # a full disk is met here, where it becomes one line
 
 
 def settings_tree(settings: Settings) -> dict[str, Any]:

@@ -35,11 +35,17 @@ def resolve_settings(
         check(tree, f"recipe {path}")
     for key, value in (flags or {}).items():
         if value is not None:
+            _require_text(value)
             merge(tree, nest(key, value))
     for assignment in assignments:
         merge(tree, parse_assignment(assignment))
         check(tree, f"--set {assignment}")
     return check(tree, "settings").filled()
+
+
+def _require_text(value: Any) -> None:
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise UsageError(f"{value.encode('utf-8', 'backslashreplace').decode()}: not valid UTF-8 text; type it again")
 
 
 def merge(base: Tree, layer: Tree) -> None:
@@ -73,6 +79,7 @@ def nest(dotted: str, value: Any) -> Tree:
 
 def parse_assignment(text: str) -> Tree:
     """`key=value` as a tree; the value is read as TOML (numbers, booleans, lists), anything else is text."""
+    _require_text(text)
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise UsageError(f"--set {text}: write it as key=value, for example --set estimator.epsilon=0.4")

@@ -21,7 +21,7 @@ Count = Annotated[int, Field(ge=1)]
 class Section(BaseModel):
     """Base of every group of settings."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
 
 
 class ModelSettings(Section):
@@ -107,7 +107,7 @@ class TrainSettings(Section):
     """[train]: the loop."""
 
     updates: Count = Field(400, description="N, planned optimizer updates (the learning-rate horizon)")
-    normalizer: Normalizer | None = Field(None, description="loss normalizer; None: the estimator's own")
+    normalizer: Normalizer | None = Field(None, strict=False, description="loss normalizer; None: the estimator's own")
     checkpoint_every: Count = Field(50, description="updates between checkpoints")
     keep_checkpoints: Count = Field(2, description="newest checkpoints kept")
     publish_every: Count = Field(50, description="updates between published policies (the last is always published)")
@@ -129,7 +129,7 @@ class EvalSettings(Section):
     max_tokens: Count | None = Field(None, description="longest response; None: 64 embedded, else 4096")
     pass_k: list[Count] = Field(default_factory=list, description="also report unbiased pass@k")
     limit: Count | None = Field(None, description="only the first problems of each benchmark")
-    seed: int = Field(0, description="seed of evaluation sampling and of the bootstrap")
+    seed: int = Field(0, ge=0, description="seed of evaluation sampling and of the bootstrap")
 
 
 class LiveSettings(Section):

@@ -13,7 +13,7 @@ from gmc.errors import DataError, UsageError
 from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
 from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
-from gmc.files import read_json, write_json
+from gmc.files import read_json, remove_leftovers, write_json
 
 SCHEMA_VERSION = 1
 DESCRIPTION = "description.json"
@@ -72,6 +72,7 @@ class PartialResult:
         self.name = f"{self.stem}-{fingerprint(description)}"
         self.scores_path = directory / f"{self.name}.json"
         self.parts = directory / f"{self.name}.parts"
+        remove_leftovers(directory)
         self._reuse = resume and self.scores_path.exists()
         if self._reuse:
             return

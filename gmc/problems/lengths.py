@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.problems.base import ProblemSet
 from gmc.problems.content import content_hash
 from gmc.problems.templates import Template
@@ -17,8 +17,12 @@ def drop_long_prompts(
 ) -> ProblemSet:
     """The problems whose prompt has at most `longest` tokens, in order; a note counts the others. No prompt is ever cut.
 
-    Raises `DataError` when none is left.
+    Raises `DataError` when none is left, `UsageError` when no prompt at all could fit.
     """
+    if longest < 1:
+        raise UsageError(
+            f"rollout.max_tokens leaves {longest} tokens of the model's context for the prompt; give a smaller --max-tokens"
+        )
 
     def fits(question: str) -> bool:
         prompt = template.render(question, tokenizer)

@@ -64,6 +64,8 @@ def _arithmetic(source: str, split: str, count: int | None, seed: int) -> Proble
 
 def _read(source: str, split: str | None) -> tuple[list[Row], str]:
     path = Path(source)
+    if not source.strip():
+        raise UsageError("--problems is empty; give 'arithmetic', a file, or a hub name (owner/name)")
     if path.is_file():
         if split is not None:
             raise UsageError(f"--split {split}: {source} is one file and has no splits; leave --split out")

@@ -69,8 +69,14 @@ def _array(path: Path, text: str) -> list[Row]:
 
 def _object(where: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise DataError(f"{where}: a row must be an object with named fields, not {type(value).__name__}")
+        raise DataError(f"{where}: a row must be an object with named fields, not {_kind(value)}")
     return value
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, JsonNumber):
+        return "a number"
+    return {str: "text", list: "a list", bool: "true or false", type(None): "null"}.get(type(value), type(value).__name__)
 
 
 def parse_json(text: str, where: str) -> Any:

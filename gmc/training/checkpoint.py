@@ -58,7 +58,7 @@ def save_checkpoint(
                 _save_tensors(folder / f"{part}.safetensors", tensors)
             state = {"update": update, "gmc_version": __version__, "sha256": _checksums(folder), "extra": dict(extra)}
             write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
-    _prune(directory, keep)
+    prune_checkpoints(directory, keep)
     return path
 
 
@@ -126,7 +126,8 @@ def _folders(directory: Path) -> list[Path]:
     return [path for _, path in sorted((int(match[1]), path) for match, path in matches if match)]
 
 
-def _prune(directory: Path, keep: int) -> None:
+def prune_checkpoints(directory: Path, keep: int) -> None:
+    """Keep the newest `keep` complete checkpoints; remove the others, folders without READY, and what killed writers left."""
     kept = _complete(directory)[-max(keep, 1) :]
     for path in _folders(directory):
         if path not in kept:

@@ -27,10 +27,11 @@ from gmc.run_logs import cut_log, read_used
 from gmc.shards.imports import Imports
 from gmc.shards.store import RolloutStore, StoredShard
 from gmc.training.anchors import Anchors
-from gmc.training.checkpoint import Checkpoint, load_newest
+from gmc.training.checkpoint import Checkpoint, load_newest, prune_checkpoints
 from gmc.training.optimizer import make_optimizer
 from gmc.training.optimizer_state import load_optimizer_tensors
 from gmc.training.queue import RolloutQueue
+from gmc.training.rule_calls import RuleCalls
 from gmc.training.session import ANCHORS, RULE, Session, unprefixed
 from gmc.training.shard_fit import ShardCheck, check_shards, planned_updates, shard_contents
 from gmc.training.trackers import make_trackers
@@ -79,10 +80,12 @@ def open_session(
     anchors = Anchors(model.network, estimator.anchor_lag)
     if checkpoint:
         _restore(checkpoint, model, optimizer)
-        estimator.load_state_dict(unprefixed(RULE, checkpoint.estimator))
+        RuleCalls(estimator, version).load_state_dict(unprefixed(RULE, checkpoint.estimator))
         anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
 
-    ranks.from_lead(lambda: _rewind(run, store, version, say))  # only now, when everything in the checkpoint fits
+    ranks.from_lead(
+        lambda: _rewind(run, store, version, settings.train.keep_checkpoints, say)
+    )  # only now, when everything in the checkpoint fits
     planned = planned_updates(settings, store)
     tree = settings.model_dump(mode="json")
     trackers = make_trackers(settings.train.trackers, run.run_id, run.path / "tensorboard", tree) if ranks.leads else []
@@ -142,7 +145,8 @@ def _require_own_engine(settings: Settings, ranks: Ranks) -> None:
         )
 
 
-def _rewind(run: RunDirectory, store: RolloutStore, version: int, say: Say) -> None:
+def _rewind(run: RunDirectory, store: RolloutStore, version: int, keep_checkpoints: int, say: Say) -> None:
+    prune_checkpoints(run.checkpoints, keep_checkpoints)
     for log in (run.used, run.metrics):
         cut = cut_log(log, version)
         if cut.dropped or cut.torn:
