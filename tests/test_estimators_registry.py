@@ -211,7 +211,7 @@ def test_a_rule_that_cannot_be_built_is_named_with_its_package_and_cause(install
 
 def test_a_rule_without_an_objective_cannot_be_built(install):
     install("faulty-plugin", "faulty", BODY.format(body="").replace("def objective", "def other"))
-    with pytest.raises(BrokenEstimatorError, match="faulty-plugin 2.1.*cannot be built: TypeError.*objective"):
+    with pytest.raises(BrokenEstimatorError, match=r"faulty-plugin 2\.1.*cannot be built: TypeError.*objective"):
         registry.build_estimator("faulty")
 
 

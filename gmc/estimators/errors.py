@@ -1,8 +1,8 @@
-"""Errors about rules by name: unknown, ambiguous, broken, or with a refused setting. The command line exits with 2."""
+"""Errors about rules: unknown, ambiguous, broken, with a refused setting (exit code 2), or failing in an update (1)."""
 
 
 class EstimatorError(ValueError):
-    """A rule cannot be given as asked. One line that names what was asked for and what there is."""
+    """A rule cannot be given or used as asked. One line that names the rule and what there is to do."""
 
     exit_code = 2
 
@@ -16,8 +16,14 @@ class DuplicateEstimatorError(EstimatorError):
 
 
 class BrokenEstimatorError(EstimatorError):
-    """The rule is registered but cannot be imported or is no estimator; the cause is chained."""
+    """The rule is registered but cannot be imported or built, or is no estimator; the cause is chained."""
 
 
 class EstimatorSettingError(EstimatorError):
     """A setting is unknown to the rule or outside its range."""
+
+
+class EstimatorStageError(EstimatorError):
+    """A stage of the rule raised, or returned something other than its contract says; the cause is chained. Exit code 1."""
+
+    exit_code = 1

@@ -5,6 +5,7 @@ stops only whoever asks for it.
 """
 
 import difflib
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Need
 from gmc.estimators.errors import (
     BrokenEstimatorError,
     DuplicateEstimatorError,
@@ -21,6 +23,7 @@ from gmc.estimators.errors import (
     EstimatorSettingError,
     UnknownEstimatorError,
 )
+from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.setting_docs import explain_settings_error
 
 GROUP = "gmc.estimators"
@@ -61,6 +64,8 @@ def load_estimator(name: str) -> type[Estimator]:
     distributions) or `BrokenEstimatorError` (with the import's own error as its cause).
     """
     points = _entry_points()
+    if not isinstance(name, str):  # a settings file may hold a number here
+        raise UnknownEstimatorError(f"no estimator is named {name!r}; a name is text. Found: {_where(points)}")
     if name not in points:
         close = difflib.get_close_matches(name, points, n=1)
         hint = f" Did you mean {close[0]}?" if close else ""
@@ -72,14 +77,47 @@ def build_estimator(name: str, settings: Mapping[str, Any] | None = None, *, pat
     """A rule with its settings. `path` is what the settings are called in error messages.
 
     A rule that wraps another takes `base` as a name, as {"name": ..., its settings}, or as only the base's settings.
-    Raises what `load_estimator` raises, and `EstimatorSettingError` naming the setting, the value given and what is allowed.
+    Raises what `load_estimator` raises, `EstimatorSettingError` naming the setting, the value given and what is allowed, and
+    `BrokenEstimatorError` when the rule cannot be built from settings that it allows.
     """
     rule = load_estimator(name)
     try:
-        validated = rule.Settings(**dict(settings or {}))
+        estimator = rule(rule.Settings(**dict(settings or {})))
+        _require_declarations(estimator)
     except ValidationError as error:
         raise EstimatorSettingError(explain_settings_error(rule, error, path)) from error
-    return rule(validated)
+    except EstimatorError:  # of the base of a rule that wraps another
+        raise
+    except Exception as error:  # a plugin's constructor can fail in any way; its cause is kept and named
+        where = f"{path}: estimator {name} ({origin(rule)})"
+        raise BrokenEstimatorError(
+            f"{where} cannot be built: {in_one_line(error)}. "
+            "Run gmc.testing.check_estimator on the rule, or report this to its package"
+        ) from error
+    return estimator
+
+
+def origin(rule: type[Estimator]) -> str:
+    """Where a rule comes from: its package and version, or its module when none registers it."""
+    for point in _entry_points().get(rule.name, ()):
+        if point.module.split(".")[0] == rule.__module__.split(".")[0]:
+            return f"package {_distribution(point)}"
+    return f"module {rule.__module__}"
+
+
+def in_one_line(error: Exception) -> str:
+    """Type and text of someone else's error, on one line and of bounded length."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}".rstrip(": "), 300, placeholder=" …")
+
+
+def _require_declarations(estimator: Estimator) -> None:
+    needs, lag = estimator.needs, estimator.anchor_lag
+    if not isinstance(needs, set | frozenset) or not all(isinstance(need, Need) for need in needs):
+        raise TypeError(f"needs is {needs!r}, not a set of Need")
+    if not isinstance(estimator.normalizer, Normalizer):
+        raise TypeError(f"normalizer is {estimator.normalizer!r}, not a Normalizer")
+    if not isinstance(lag, int) or lag < 0:
+        raise TypeError(f"anchor_lag is {lag!r}, not a whole number of at least 0")
 
 
 def _entry_points() -> dict[str, list[EntryPoint]]:

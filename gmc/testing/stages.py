@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from gmc.estimators import results
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch
 
@@ -25,14 +25,15 @@ class Outcome:
 
 
 def run_stages(rule: Estimator, batch: Batch) -> Outcome:
-    """Run every stage but the gradient's. Advantages that the batch already carries are kept instead of stage 1's."""
-    advantages_PG = rule.advantages(batch) if batch.advantages is None else batch.advantages
+    """Run every stage but the gradient's. Advantages that the batch already carries are kept instead of stage 1's.
+
+    Raises `StageResultError` when a stage returns something other than the contract says.
+    """
+    advantages_PG = batch.advantages
+    if advantages_PG is None:
+        advantages_PG = results.checked_advantages(rule.advantages(batch), batch)
     ready = batch.with_advantages(advantages_PG)
-    objective_BT = rule.objective(ready)
-    total = torch.where(ready.mask_BT, objective_BT, torch.zeros_like(objective_BT)).sum()
-    if total.requires_grad:
-        (gradient_BT,) = torch.autograd.grad(total, ready.logp_BT)
-    else:
-        gradient_BT = torch.zeros_like(ready.logp_BT)
-    scale = rule.learning_rate_scale(ready)
+    objective_BT = results.checked_objective(rule.objective(ready), ready)
+    gradient_BT = results.objective_gradient(objective_BT, ready)
+    scale = results.checked_scale(rule.learning_rate_scale(ready))
     return Outcome(ready.advantages_PG, gradient_BT, scale, dict(rule.metrics(ready)))

@@ -18,6 +18,7 @@ from gmc.training.assemble import Groups
 from gmc.training.checkpoint import save_checkpoint
 from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.queue import RolloutQueue
+from gmc.training.rule_calls import RuleCalls
 from gmc.training.trackers import Tracker
 from gmc.training.update import Updater
 
@@ -123,13 +124,13 @@ class Session:
         for log in (self.run.used, self.run.metrics):
             if log.exists():
                 fsync_file(log)
-        updater = self.updater
+        updater, rule = self.updater, RuleCalls(self.updater.estimator, self.version)
         save_checkpoint(
             self.run.checkpoints,
             self.version,
             weights=updater.model.weights(),
             optimizer=optimizer_tensors(updater.optimizer),
-            estimator=prefixed(RULE, updater.estimator.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
+            estimator=prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
             extra={
                 "planned_updates": self.planned_updates,
                 "calibrated_clock": self.queue.calibrated_clock,

@@ -1,6 +1,7 @@
 """One optimizer update: the four stages of a rule around one forward and one backward pass of the model."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,6 @@ from gmc.config.settings import Settings
 from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
-from gmc.estimators.epsilon import CappingEstimator
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
 from gmc.models import LanguageModel
@@ -20,6 +20,7 @@ from gmc.training.assemble import Groups, assemble, behavior_logp, token_ids
 from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
 from gmc.training.normalize import coefficients
 from gmc.training.optimizer import learning_rate, set_learning_rate
+from gmc.training.rule_calls import RuleCalls
 from gmc.training.scoring import Forward, Scorer
 
 
@@ -42,29 +43,36 @@ class Updater:
     ranks: Ranks = ALONE
 
     def run(self, groups: Groups, update: int) -> dict[str, float]:
-        """Train on the groups of one update and return its metrics. Raises `NonFiniteError` and changes nothing then."""
+        """Train on the groups of one update and return its metrics.
+
+        Raises `NonFiniteError`, or `EstimatorStageError` when the rule breaks its contract; the weights are then unchanged.
+        """
         started = time.perf_counter()
+        rule = RuleCalls(self.estimator, update)
         self.anchors.remember()
         current = self.scorer.forward(*token_ids(groups))
         batch = self._assemble(groups, current, update)
-        batch = batch.with_advantages(self.estimator.advantages(batch))
-        objective_BT = self.estimator.objective(batch)
-        gradient_BT = self._gradient_in_logp(objective_BT, batch)
-        self._require_finite(bool(torch.isfinite(gradient_BT).all()), groups, update, "the loss gradient")
+        batch = batch.with_advantages(rule.advantages(batch))
+        gradient_BT = rule.objective_gradient(batch)
+        self._require_finite([gradient_BT], groups, update, "the loss gradient")
 
         self._zero_gradients()
         current.backward(-coefficients(batch.mask_BT, self.normalizer, batch.max_response_tokens) * gradient_BT)
-        gradient = self.estimator.gradient(Gradient(self._summed_gradients()))
-        scale = self.estimator.learning_rate_scale(batch)
+        summed = Gradient(self._summed_gradients())
+        if rule.uses_gradient:
+            self._require_finite(summed.tensors, groups, update, "the gradient")
+        gradient = rule.gradient(summed)
+        scale = rule.learning_rate_scale(batch)
         rate = learning_rate(update, self.planned_updates, self.settings.optimizer)
-        norm = 0.0
-        if not isinstance(gradient, Skip):
-            norm = self._step(gradient, rate * scale, groups, update)
+        norm = 0.0 if isinstance(gradient, Skip) else self._clipped(gradient, groups, update)
 
         metrics = rollout_metrics(groups, update)
-        metrics |= self._ratio_metrics(groups, batch)
+        metrics |= self._ratio_metrics(groups, batch, rule.epsilon(batch, REPORT_EPSILON))
         metrics |= weight_metrics(gradient_BT, batch.advantages_PG.reshape(-1), batch.mask_BT)
-        metrics |= {f"{self.estimator.name}/{key}": value for key, value in self.estimator.metrics(batch).items()}
+        metrics |= rule.metrics(batch)
+        if not isinstance(gradient, Skip):
+            set_learning_rate(self.optimizer, rate * scale)
+            self.optimizer.step()
         metrics |= {
             "optimizer/learning_rate": rate,
             "optimizer/learning_rate_scale": scale,
@@ -99,26 +107,19 @@ class Updater:
             computed=computed,
         )
 
-    def _gradient_in_logp(self, objective_BT: Tensor, batch: Batch) -> Tensor:
-        masked_BT = torch.where(batch.mask_BT, objective_BT, torch.zeros_like(objective_BT))
-        (gradient_BT,) = torch.autograd.grad(masked_BT.sum(), batch.logp_BT)
-        return gradient_BT
-
-    def _ratio_metrics(self, groups: Groups, batch: Batch) -> dict[str, float]:
+    def _ratio_metrics(self, groups: Groups, batch: Batch, epsilon: float) -> dict[str, float]:
         behavior_BT = behavior_logp(groups, self.settings.rollout.logprobs, batch.logp_BT.shape[1]).to(batch.logp_BT.device)
         difference_BT = batch.logp_BT.detach() - behavior_BT
         log_ratio_BT = torch.where(batch.mask_BT, difference_BT, torch.zeros_like(difference_BT))
-        epsilon = self.estimator.epsilon(batch) if isinstance(self.estimator, CappingEstimator) else REPORT_EPSILON
         return ratio_metrics(log_ratio_BT, batch.mask_BT, batch.group_size, epsilon)
 
-    def _step(self, gradient: Gradient, rate: float, groups: Groups, update: int) -> float:
+    def _clipped(self, gradient: Gradient, groups: Groups, update: int) -> float:
+        """Put the gradient in place for the optimizer, clipped; returns its norm before."""
         parameters = self._parameters()
         for parameter, tensor in zip(parameters, gradient.tensors, strict=True):
             parameter.grad = tensor
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.optimizer.clip_norm)
-        self._require_finite(bool(torch.isfinite(norm)), groups, update, "the gradient")
-        set_learning_rate(self.optimizer, rate)
-        self.optimizer.step()
+        self._require_finite([norm], groups, update, "the gradient")
         return norm.item()
 
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -134,8 +135,8 @@ class Updater:
         for parameter in self._parameters():
             parameter.grad = torch.zeros_like(parameter)
 
-    def _require_finite(self, finite: bool, groups: Groups, update: int, what: str) -> None:
-        if not finite:
+    def _require_finite(self, tensors: Sequence[Tensor], groups: Groups, update: int, what: str) -> None:
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
             batches = sorted({group[0].batch for group in groups})
             raise NonFiniteError(
                 f"update {update} (batches {batches}): {what} of estimator {self.estimator.name} is not finite; the update was "
