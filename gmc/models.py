@@ -136,7 +136,7 @@ def _require_model_folder(folder: Path) -> None:
 def _load_tokenizer(folder: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise _refusal(folder, "tokenizer", error, trust_remote_code) from error
     return tokenizer
 
@@ -151,7 +151,7 @@ def _load_network(folder: str, trust_remote_code: bool) -> PreTrainedModel:
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
         raise _refusal(folder, "model", error, trust_remote_code) from error
     network: PreTrainedModel
     network, report = loaded

@@ -91,6 +91,9 @@ def show_comparison(comparison: Comparison) -> None:
         say(line)
     if comparison.differing_settings:
         say(f"the two sides differ in: {'; '.join(comparison.differing_settings)}")
+    runs = {result.record["model"]["run_id"] for result in (comparison.first, comparison.second)}
+    if len(runs - {""}) > 1:
+        say("intervals are over problems; another training seed may differ by more: gmc eval arms compares over seeds")
 
 
 def _means(found: dict[Candidate, list[Result]]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from gmc.ranks import ALONE, Ranks
 from gmc.run import RunDirectory
 from gmc.training.loop import train
 from gmc.training.opening import open_session
+from gmc.training.session import Session
 from gmc.training.signals import stop_on_signals
 
 
@@ -20,21 +21,26 @@ class _View:
     """Draws updates on a bar; while the queue fills before the first update it says how far that is. Without a bar (on a rank
     that does not lead) it only remembers."""
 
-    def __init__(self, bar: Bar | None) -> None:
+    def __init__(self, bar: Bar | None, responses_to_fill: int | None) -> None:
         self._bar = bar
+        self._to_fill = responses_to_fill
         self._sampled = 0
         self.last: dict[str, float] = {}
+        self.updates = self.without_gradient = 0
 
     def generated(self, responses: int) -> None:
         """Count sampled responses until the next update."""
         self._sampled += responses
         if self._bar is not None:
-            self._bar.advance(0, f"sampling: {self._sampled} responses")
+            known = not self.last and self._to_fill is not None
+            self._bar.advance(0, f"sampling: {self._sampled}{f' of {self._to_fill}' if known else ''} responses")
 
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         """Show an update's numbers."""
         self.last = metrics
         self._sampled = 0
+        self.without_gradient += metrics["reward/equal_groups_share"] == 1
+        self.updates += 1
         if self._bar is not None:
             self._bar.advance(1, _in_short(metrics))
 
@@ -48,12 +54,14 @@ def _in_short(metrics: dict[str, float]) -> str:
 
 
 @contextmanager
-def _shown(total: int, done: int, ranks: Ranks) -> Iterator[_View]:
-    if not ranks.leads:
-        yield _View(None)
+def _shown(session: Session, settings: Settings) -> Iterator[_View]:
+    if not session.updater.ranks.leads:
+        yield _View(None, None)
         return
-    with progress_bar("train", total, "updates", done=done) as bar:
-        yield _View(bar)
+    batches, rollout = session.queue.to_fill, settings.rollout
+    responses = None if batches is None else batches * rollout.prompts * rollout.group_size
+    with progress_bar("train", session.planned_updates, "updates", done=session.version) as bar:
+        yield _View(bar, responses)
 
 
 def run_training(
@@ -81,12 +89,17 @@ def run_training(
             tell(f"resuming {directory.path} at update {started} of {session.planned_updates}")
         failed = True
         try:
-            with _shown(session.planned_updates, started, ranks) as view:
+            with _shown(session, settings) as view:
                 finished = train(session, view, lambda: ranks.any(bool(stop)))
             failed = False
         finally:
             for tracker in session.trackers:
                 tracker.close(failed=failed)
+        if view.updates and 2 * view.without_gradient > view.updates:
+            tell(
+                f"{view.without_gradient} of {view.updates} updates had equal rewards in every group and taught nothing: the "
+                "problems are too hard or too easy for this model, or its answers are not found (see gmc grade)"
+            )
         if finished:
             session.publish()
             if settings.is_live and ranks.leads:

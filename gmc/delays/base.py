@@ -64,6 +64,11 @@ class DelayModel(ABC):
         """What `calibrate` found, to be kept in a checkpoint and given to `parse_delay` on resume; None where there is none."""
         return None
 
+    @property
+    def first_launches(self) -> int | None:
+        """How many batches version 0 launches before the first update; None when response lengths or chance decide."""
+        return None
+
     @abstractmethod
     def next_launch(self, update: int) -> int | None:
         """The launch batch that the current version (`update`) must generate now, or None when update can `take`."""

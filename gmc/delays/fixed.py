@@ -19,6 +19,10 @@ class FixedDelay(DelayModel):
         self._launched = 0
         self._taken = 0
 
+    @property
+    def first_launches(self) -> int:
+        return min(self._delay + 1, self._updates)
+
     def next_launch(self, update: int) -> int | None:
         wanted = min(update + self._delay + 1, self._updates)
         return self._launched if self._launched < wanted else None

@@ -25,6 +25,8 @@ class LiveQueue:
 
     calibrated_clock: float | None = None
     """Live delays are measured, not simulated, so there is no clock to keep."""
+    to_fill: int | None = None
+    """A live trainer generates nothing itself."""
 
     def __init__(
         self,

@@ -69,6 +69,12 @@ class RolloutQueue:
         return self._delays.waiting
 
     @property
+    def to_fill(self) -> int | None:
+        """Batches to be generated before the first update, those on disk left out; None when that is not known ahead."""
+        first = self._delays.first_launches
+        return None if first is None else sum(batch not in self._stored for batch in range(first))
+
+    @property
     def calibrated_clock(self) -> float | None:
         """What a self-calibrating delay model found; it goes into the checkpoint, so that a longer horizon keeps it."""
         return self._delays.calibrated_clock
