@@ -17,6 +17,7 @@ def grade(
     import sys
 
     from gmc.files import strict_json
+    from gmc.grading.display import describe, shortened
     from gmc.grading.explain import explain
 
     text = sys.stdin.read() if response == "-" else response
@@ -30,8 +31,8 @@ def grade(
         "source": result.source,
         "normalized gold": result.normalized_gold,
         "normalized answer": result.normalized_answer,
-        "gold reads as": str(result.gold_shape),
-        "answer reads as": None if result.answer_shape is None else str(result.answer_shape),
+        "gold reads as": describe(result.gold_shape),
+        "answer reads as": None if result.answer_shape is None else describe(result.answer_shape),
         "gold problem": result.gold_problem,
     }
     if as_json:
@@ -39,4 +40,4 @@ def grade(
         return
     for name, value in rows.items():
         if value is not None:
-            typer.echo(f"{name:<18} {value}")
+            typer.echo(f"{name:<18} {shortened(str(value))}")

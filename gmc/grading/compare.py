@@ -162,7 +162,7 @@ class Comparer:
         modulus = self.leaves(gold.modulus, answer.modulus)
         if modulus is not True:
             return modulus
-        if gold.modulus.isdigit() and int(gold.modulus) and _is_integer(gold.residue) and _is_integer(answer.residue):
+        if all(_INTEGER.fullmatch(text) for text in (gold.modulus, gold.residue, answer.residue)) and int(gold.modulus):
             return (int(gold.residue) - int(answer.residue)) % int(gold.modulus) == 0
         return self.leaves(gold.residue, answer.residue)
 
@@ -210,10 +210,6 @@ def _rename_argument(name: str, answer: Named) -> Leaf | None:
     if left[2] in re.sub(r"\\[a-zA-Z]+", "", answer.value.text):
         return None
     return Leaf(re.sub(rf"(\\[a-zA-Z]+ ?)|{right[2]}", lambda match: match[1] or left[2], answer.value.text))
-
-
-def _is_integer(text: str) -> bool:
-    return text.lstrip("-").isdigit()
 
 
 def _rows(shape: Shape) -> tuple[tuple[Shape, ...], ...] | None:

@@ -15,7 +15,9 @@ _LABELED = re.compile(r"\(?(?:\\text\{)?\(?([A-J])(?:\)|[.:]|\}(?= ))(?:\})?[:.)
 _LETTER = re.compile(r"\(?(?:\\text\{)?\(?([A-Za-z])\)?\}?\)?\.?")
 _RATIO = re.compile(r"([^:]+)(?::|\\text\{to\})([^:]+)(?:(?::|\\text\{to\})([^:]+))?")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text\{)?([ap])\.?m\.?\}?", re.IGNORECASE)
-_SEXAGESIMAL = re.compile(r"(-?\d+(?:\.\d+)?)\^\\circ ?(?:(\d+(?:\.\d+)?)')?(?:(\d+(?:\.\d+)?)(?:''|\"))?")
+_SEXAGESIMAL = re.compile(
+    r"(-?\d{1,99}(?:\.\d{1,99})?)\^\\circ ?(?:(\d{1,99}(?:\.\d{1,99})?)')?(?:(\d{1,99}(?:\.\d{1,99})?)(?:''|\"))?"
+)
 _NUMBER_NAMES = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
     "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",

@@ -11,6 +11,8 @@ from fractions import Fraction
 
 _TOKEN = re.compile(r"\d*\.\d*\\overline\{\d+\}|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|[-+/^!(){}\[\]]| ")
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")
+_TOO_LONG = re.compile(r"\d{4001}")
+"""Python refuses to read an integer of more than 4300 digits."""
 _MAX_BITS = 60_000
 _MAX_DEPTH = 60
 _MAX_FACTORIAL = 5_000
@@ -28,6 +30,8 @@ def evaluate(text: str) -> Fraction:
     """The exact value of normalized arithmetic. Raises `NotRationalError` or `TooLargeError`."""
     if _INTEGER.fullmatch(text):
         return Fraction(int(text))
+    if _TOO_LONG.search(text):
+        raise TooLargeError
     tokens: list[str] = []
     position = 0
     while position < len(text):
