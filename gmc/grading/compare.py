@@ -8,6 +8,7 @@ from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequen
 from gmc.grading.structure import is_name
 
 Leaves = Callable[[str, str], bool | None]
+_INTEGER = re.compile(r"-?[0-9]{1,4000}")
 _FUNCTION = re.compile(r"([a-zA-Z]'*)\(([a-zA-Z])\)")
 _ROUND = {"(", ")"}
 
