@@ -215,7 +215,9 @@ def test_close_ends_the_workers() -> None:
 def test_workers_end_with_their_parent(end: str) -> None:
     program = textwrap.dedent(
         """
+        import signal
         from gmc.grading.pool import Pool
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         pool = Pool(1)
         pool.run([("\\\\sqrt{8}", "2\\\\sqrt{2}")])
         print(pool.pids()[0], flush=True)
@@ -227,7 +229,10 @@ def test_workers_end_with_their_parent(end: str) -> None:
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     os.kill(parent.pid, signal.SIGINT if end == "interrupt" else signal.SIGKILL)
-    _, errors = parent.communicate(timeout=60)
+    try:
+        _, errors = parent.communicate(timeout=60)
+    finally:
+        parent.kill()
     # Only the parent speaks: one KeyboardInterrupt traceback of its own, nothing from the worker.
     assert errors.count("Traceback") == (1 if end == "interrupt" else 0)
     for _ in range(600):
