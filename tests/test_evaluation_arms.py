@@ -71,7 +71,7 @@ def test_tables_and_json_hold_every_arm(runs, tmp_path):
     assert arms[0]["final_reward"]["mean"] == pytest.approx(0.78)
     assert arms[0]["evaluations"][0]["scores"]["greedy"]["mean"] == pytest.approx(0.81)
     assert arms[0]["evaluations"][0]["scores"]["greedy"]["seeds"] == 3
-    assert "81.0 [78.5, 83.5]" in result.stderr
+    assert "81.0 ± 2.5" in result.stderr
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 

@@ -47,10 +47,15 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs with the same settings. label: the settings in which this arm differs from others."""
+    """Runs with the same settings. differing: the settings in which arms differ, by short name, with this arm's values."""
 
-    label: str
+    differing: Mapping[str, str]
     runs: tuple[TrainedRun, ...]
+
+    @property
+    def label(self) -> str:
+        """The differing settings in words."""
+        return ", ".join(f"{name} {value}" for name, value in self.differing.items() if value) or "all runs"
 
 
 @dataclass(frozen=True)
@@ -107,8 +112,8 @@ def group_by_arm(runs: Sequence[TrainedRun]) -> list[Arm]:
                     f"{by_seed[run.seed].path} and {run.path} have the same settings and seed {run.seed}; leave one out"
                 )
             by_seed[run.seed] = run
-        label = ", ".join(f"{_short(key)} {value}" for key, value in values if value is not None)
-        arms.append(Arm(label or "all runs", tuple(by_seed[seed] for seed in sorted(by_seed))))
+        differs = {_short(key): "" if value is None else str(value) for key, value in values}
+        arms.append(Arm(differs, tuple(by_seed[seed] for seed in sorted(by_seed))))
     return sorted(arms, key=lambda arm: [_sortable(part) for part in arm.label.split()])
 
 
@@ -153,4 +158,4 @@ def _sortable(word: str) -> tuple[int, float, str]:
 
 def interval_name() -> str:
     """What the intervals are, for titles."""
-    return f"mean over training seeds, {100 * LEVEL:.0f} % interval of Student's t"
+    return f"mean over seeds ± {100 * LEVEL:.0f} % interval"

@@ -15,19 +15,20 @@ from gmc.files import atomic_path
 
 def arm_tables(arms: Sequence[Arm]) -> list[Table]:
     """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
-    rewards = new_table(f"training reward, %: {interval_name()}", ("arm", "seeds"), (f"last {WINDOW}", f"best {WINDOW}"))
+    left = (*(arms[0].differing or ("arm",)), "seeds")
+    rewards = new_table(f"training reward, %: {interval_name()}", left, (f"last {WINDOW}", f"best {WINDOW}"))
     for arm in arms:
         final, peak = (over_seeds([getattr(run, name) for run in arm.runs]) for name in ("final_reward", "peak_reward"))
-        rewards.add_row(arm.label, _seeds(arm.runs), _percent(final), _percent(peak))
+        rewards.add_row(*_settings(arm), _seeds(arm.runs), _percent(final), _percent(peak))
     tables = [rewards]
     for way, example in ways_of_asking([run for arm in arms for run in arm.runs]).items():
         names = list(example.record["scores"])
-        title = f"{example.record['benchmark']}: {example.record['problems']['count']} problems, % correct: {interval_name()}"
-        table = new_table(title, ("arm", "seeds"), tuple(names))
+        title = f"{example.record['benchmark']}, {example.record['problems']['count']} problems, % correct: {interval_name()}"
+        table = new_table(title, left, tuple(names))
         for arm in arms:
             runs = [run for run in arm.runs if way in run.results]
             if runs:
-                table.add_row(arm.label, _seeds(runs), *(_percent(_score(runs, way, name)) for name in names))
+                table.add_row(*_settings(arm), _seeds(runs), *(_percent(_score(runs, way, name)) for name in names))
         tables.append(table)
     return tables
 
@@ -71,13 +72,15 @@ def save_curves(path: Path, arms: Sequence[Arm]) -> None:
     """Draw each arm's reward over updates: the mean over seeds of running means, and the range over seeds."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
+    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     axes = figure.subplots()
-    for arm in arms:
+    for number, arm in enumerate(arms):
         done = min(len(run.rewards_N) for run in arm.runs)
         curves_SN = 100 * np.stack([running_mean(run.rewards_N[:done]) for run in arm.runs])
         updates = np.arange(done - curves_SN.shape[1], done)
-        (line,) = axes.plot(updates, curves_SN.mean(axis=0), label=arm.label)
+        # Dashes as well as colors: arms may agree exactly, as gmc and tic do without a delay.
+        style = ("-", "--", ":")[number % 3]
+        (line,) = axes.plot(updates, curves_SN.mean(axis=0), style, label=arm.label)
         axes.fill_between(
             updates, curves_SN.min(axis=0), curves_SN.max(axis=0), color=line.get_color(), alpha=0.15, linewidth=0
         )
@@ -85,7 +88,7 @@ def save_curves(path: Path, arms: Sequence[Arm]) -> None:
     title = f"training reward, means of {WINDOW} updates" + (f"; shaded: range over {most} seeds" if most > 1 else "")
     axes.set(xlabel="update", ylabel="correct, %", title=title)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(fontsize="small", loc="outside right upper", frameon=False)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
 
@@ -94,11 +97,14 @@ def _score(runs: Sequence[TrainedRun], way: str, name: str) -> OverSeeds:
     return over_seeds([run.results[way].record["scores"][name]["value"] for run in runs])
 
 
+def _settings(arm: Arm) -> tuple[str, ...]:
+    return tuple(arm.differing.values()) or (arm.label,)
+
+
 def _seeds(runs: Sequence[TrainedRun]) -> str:
     return " ".join(str(run.seed) for run in runs)
 
 
 def _percent(value: OverSeeds) -> str:
-    if value.low is None or value.high is None:
-        return f"{100 * value.mean:.1f}"
-    return f"{100 * value.mean:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+    reach = "" if value.high is None else f" ± {100 * (value.high - value.mean):.1f}"
+    return f"{100 * value.mean:.1f}{reach}"
