@@ -2,7 +2,7 @@
 
     python -m benchmarks [--trl PYTHON | --make-trl FOLDER] [--json FILE]
 
-Set OMP_NUM_THREADS to the number of quiet cores. Takes about half an hour on two cores with TRL, a third of that without,
+Set OMP_NUM_THREADS to the number of quiet cores. Takes about twenty minutes on two cores with TRL, a third of that without,
 and 20 GB of memory.
 """
 
