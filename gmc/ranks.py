@@ -84,9 +84,13 @@ class Ranks:
         return any(self.collect(flag))
 
     def from_lead(self, make: Callable[[], T]) -> T:
-        """What `make` returns on the lead, for every rank. When it raises there, the others raise `RankError`."""
+        """What `make` returns on the lead, for every rank. When it raises there, the others raise `RankError`.
+
+        The lead waits until every rank has come, so what it changes on disk is never changed under another rank's reading.
+        """
         if self.count == 1:
             return make()
+        self.collect(None)
         if not self.leads:
             with _peers():
                 received: T = self._broadcast(None)

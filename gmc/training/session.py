@@ -113,8 +113,8 @@ class Session:
         self.saved = self.version
 
     def _require_equal_weights(self) -> None:
-        sums = {float(sum(tensor.sum(dtype=torch.float64) for tensor in self.updater.model.weights().values()))}
-        if len(sums.union(*self.updater.ranks.collect(sums))) > 1:
+        total = float(sum(tensor.sum(dtype=torch.float64) for tensor in self.updater.model.weights().values()))
+        if len(set(self.updater.ranks.collect(total))) > 1:
             raise GmcError(
                 f"update {self.version}: the ranks hold different weights, so no checkpoint was written; go on from the last "
                 "one with --resume, and suspect a faulty GPU or mixed kinds of GPUs"
