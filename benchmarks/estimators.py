@@ -21,8 +21,8 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.registry import list_estimators
 from gmc.models import load_model
+from gmc.scoring.scorer import Scorer
 from gmc.testing import run_stages
-from gmc.training.scoring import Scorer
 
 
 def brought(logp_BT: torch.Tensor, mask_BT: torch.Tensor) -> dict[Need, torch.Tensor]:

@@ -20,7 +20,7 @@ from gmc.engines.transformers import TransformersEngine
 from gmc.models import LanguageModel, load_model
 from gmc.problems.arithmetic import arithmetic_problems
 from gmc.problems.templates import default_template, get_template
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
 
 PROMPTS, GROUP_SIZE, MAX_TOKENS = 8, 8, 64
 

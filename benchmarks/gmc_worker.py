@@ -14,9 +14,9 @@ from benchmarks import meter
 from benchmarks.shapes import SHAPES, vocabulary_of
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.registry import build_estimator
+from gmc.gradients.normalize import coefficients
 from gmc.models import load_model
-from gmc.training.normalize import coefficients
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
 
 
 def main() -> None:

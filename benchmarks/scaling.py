@@ -19,7 +19,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from benchmarks import meter
 from gmc.models import LanguageModel
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
 
 VOCABULARIES = (10_000, 50_000, 150_000)
 HIDDEN, PROMPT, GROUP_SIZE, RESPONSE = 128, 64, 8, 96

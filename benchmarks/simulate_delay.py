@@ -35,9 +35,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 def measure(case: str, updates: int) -> dict[str, Any]:
     """Simulate one case in this process."""
-    from gmc.delays.cluster import simulate_cluster
-    from gmc.delays.cluster_settings import ClusterSettings
-    from gmc.delays.lengths import DrawnLengths
+    from gmc.simulator.cluster import simulate_cluster
+    from gmc.simulator.cluster_settings import ClusterSettings
+    from gmc.simulator.lengths import DrawnLengths
 
     settings = ClusterSettings(**(CLUSTER | CASES[case]))
     lengths = DrawnLengths(1500, 0.8, prompts=1024, group_size=8, seed=1)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import meter
-from gmc.shards.reader import read_shard
-from gmc.shards.rollout import Rollout, ShardMetadata
-from gmc.shards.writer import write_shard
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.writer import write_shard
 
 CASES = {"embedded batch": (8, 8, 24, 24), "paper-like batch": (4, 8, 300, 100), "large batch": (64, 16, 300, 1000)}
 """Groups, group size, prompt tokens, mean response tokens."""

@@ -177,7 +177,7 @@ def make_trl(folder: Path) -> Path:
 
 def _model_folder(shape: Shape, given: Path | None, scratch: Path) -> Path:
     if shape.model == "embedded":
-        from gmc.embedded import embedded_model_path
+        from gmc.models import embedded_model_path
 
         return Path(embedded_model_path())
     return given or write_model(shape.model, scratch / "model")

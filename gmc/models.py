@@ -58,6 +58,11 @@ class LanguageModel:
         return {name: parameter.detach() for name, parameter in self.network.named_parameters()}
 
 
+def embedded_model_path() -> Path:
+    """The Hugging Face folder of the shipped model."""
+    return Path(__file__).parent / "embedded" / "model"
+
+
 def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_remote_code: bool = False) -> LanguageModel:
     """Load a causal language model and its tokenizer: "embedded", a Hugging Face folder, or a hub name.
 
@@ -66,12 +71,7 @@ def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_rem
     nor a model on the hub, or whose code would have to be trusted.
     """
     name = os.fspath(source)
-    if name == EMBEDDED:
-        from gmc.embedded import embedded_model_path
-
-        folder = os.fspath(embedded_model_path())
-    else:
-        folder = name
+    folder = os.fspath(embedded_model_path()) if name == EMBEDDED else name
     if os.path.isdir(folder):
         _require_model_folder(Path(folder))
     elif _looks_like_path(folder):

@@ -19,10 +19,10 @@ import torch
 from shard_samples import METADATA, make_rollouts
 
 from gmc.errors import GmcError
-from gmc.files import append_jsonl
-from gmc.run import rollout_name
-from gmc.shards.writer import write_shard
-from gmc.training.checkpoint import save_checkpoint
+from gmc.store.checkpoints import save_checkpoint
+from gmc.store.files import append_jsonl
+from gmc.store.run_directory import rollout_name
+from gmc.store.shards.writer import write_shard
 
 
 def write_numbered_shard(directory: Path, number: int) -> None:

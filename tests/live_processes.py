@@ -11,16 +11,16 @@ import time
 from pathlib import Path
 
 from gmc.delays.base import delay_of
-from gmc.files import append_jsonl, fsync_file, read_jsonl, ready_directory, write_json
 from gmc.live.claims import reopen_lost
 from gmc.live.cleanup import clean_policies
 from gmc.live.ending import mark_ended
 from gmc.live.follow import Follower, Made, Work
 from gmc.live.followers import TRAINER, Pulse, Watcher
 from gmc.live.waiting import wait_for_batch
-from gmc.run import RunDirectory, checkpoint_name, policy_name
-from gmc.run_logs import cut_log, read_used
-from gmc.shards.store import RolloutStore
+from gmc.store.files import append_jsonl, fsync_file, read_jsonl, ready_directory, write_json
+from gmc.store.logs import cut_log, read_used
+from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
+from gmc.store.shards.store import RolloutStore
 
 
 def publish(run: RunDirectory, version: int) -> None:

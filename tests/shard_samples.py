@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gmc.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.rollout import Rollout, ShardMetadata
 
 VOCABULARY = 50
 
@@ -75,7 +75,7 @@ def changed(rows: list[Rollout], row: int, **values: Any) -> list[Rollout]:
 
 def write_sample(directory: Path, batch: int = 4, version: int = 2, **metadata: Any) -> Path:
     """A legal shard under its contract name."""
-    from gmc.shards.writer import write_shard
+    from gmc.store.shards.writer import write_shard
 
     path = directory / f"b{batch:06d}-v{version:06d}.parquet"
     record = replace(METADATA, **metadata)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from gmc.errors import DataError, GmcError
-from gmc.files import disk_errors, ready_directory
+from gmc.store.checkpoints import load_newest, save_checkpoint
+from gmc.store.files import disk_errors, ready_directory
 from gmc.training import checkpoint as module
-from gmc.training.checkpoint import load_newest, save_checkpoint
 
 
 def save(directory: Path, update: int, keep: int = 3, **changes: Any) -> Path:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import gmc
 from gmc.cli.app import app
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 
 runner = CliRunner()
 SMALL = ["--prompts", "2", "--group-size", "2", "--max-tokens", "8"]

@@ -10,11 +10,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
-from gmc.embedded import embedded_model_path
 from gmc.evaluation.results import PartialResult
-from gmc.models import load_model
-from gmc.policies import publish_policy
-from gmc.run import RunDirectory
+from gmc.models import embedded_model_path, load_model
+from gmc.store.policies import publish_policy
+from gmc.store.run_directory import RunDirectory
 
 QUICK = ("--limit", "4", "--n", "2", "--max-tokens", "32")
 

@@ -22,10 +22,10 @@ from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.registry import build_estimator
 from gmc.grading.verdict import Verdict
 from gmc.models import tokenizer_hash, weights_hash
-from gmc.policies import publish_policy
-from gmc.shards.rollout import Rollout, ShardMetadata
-from gmc.shards.writer import write_shard
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
+from gmc.store.policies import publish_policy
+from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.writer import write_shard
 
 PROMPTS, GROUP_SIZE, MAX_TOKENS = 6, 4, 12
 SAMPLING = Sampling(temperature=1.0, max_tokens=MAX_TOKENS)

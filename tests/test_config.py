@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from gmc.build import compute_dtype
 from gmc.config import resolve_settings
 from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
 from gmc.estimators.registry import build_estimator, list_estimators
+from gmc.resolving.build import compute_dtype
 
 RECIPES = sorted(path.stem for path in recipes_directory().glob("*.toml"))
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
-from gmc.files import TEMPORARY_PREFIX
-from gmc.shards.reader import read_lengths, read_shard
-from gmc.shards.store import RolloutStore
-from gmc.training.checkpoint import load_newest
+from gmc.store.checkpoints import load_newest
+from gmc.store.files import TEMPORARY_PREFIX
+from gmc.store.shards.reader import read_lengths, read_shard
+from gmc.store.shards.store import RolloutStore
 
 HERE = Path(__file__).parent
 

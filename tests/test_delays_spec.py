@@ -98,6 +98,7 @@ def test_shards_generate_nothing():
 
 
 def test_delays_and_simulator_import_no_torch():
-    modules = "spec, simulate, cluster, recorded, plots, theory"
-    program = f"import sys; from gmc.delays import {modules}; import gmc.cli.simulate_run; sys.exit('torch' in sys.modules)"
+    modules = "simulate, cluster, recorded, plots, theory"
+    imports = f"import sys, gmc.delays.spec; from gmc.simulator import {modules}; import gmc.cli.simulate_run"
+    program = f"{imports}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -4,10 +4,10 @@ import pytest
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
 from gmc.delays.schedule import schedule_of_run, write_schedule
-from gmc.run import RunDirectory
-from gmc.run_logs import read_used
-from gmc.shards.reader import read_shard
-from gmc.shards.store import RolloutStore
+from gmc.store.logs import read_used
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.store import RolloutStore
 
 UPDATES = 4
 

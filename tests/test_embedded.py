@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
-from gmc.embedded import embedded_model_path
 from gmc.embedded.corpus import Habits, habitual_solution, training_text
 from gmc.embedded.pretrain import Schedule, pretrain
+from gmc.models import embedded_model_path
 from gmc.problems.arithmetic import PROMPT, arithmetic_problems, draw_chain, split_of, worked_problems, worked_solution
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.evaluation.arms import WINDOW, group_by_arm, over_seeds, read_trained_run
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 
 STUDENT_975 = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}
 """Quantiles of Student's t at 0.975 for n runs (n − 1 degrees of freedom), from a table."""

@@ -24,7 +24,7 @@ from gmc.evaluation.report import (
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.scores import mean_score
 from gmc.evaluation.statistics import mcnemar, paired_difference
-from gmc.files import strict_json
+from gmc.store.files import strict_json
 
 
 def printed(*tables: Table) -> str:

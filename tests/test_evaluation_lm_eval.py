@@ -12,8 +12,8 @@ from gmc.evaluation.spec import EvalSpec
 from gmc.evaluation.subjects import model_candidate
 from gmc.grading import Grader
 from gmc.models import load_model
-from gmc.policies import publish_policy
 from gmc.problems.load import load_problems
+from gmc.store.policies import publish_policy
 
 lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed")
 pytest.importorskip("accelerate", reason="lm-eval is installed without its hf extra")

@@ -8,9 +8,9 @@ from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.grading import grade_many
 from gmc.models import load_model
-from gmc.policies import newest_policy
 from gmc.problems.arithmetic import arithmetic_problems
 from gmc.problems.templates import get_template
+from gmc.store.policies import newest_policy
 
 PROBLEMS, SAMPLES = 150, 4
 

@@ -9,7 +9,7 @@ import pytest
 from gmc.live import exclusive
 from gmc.live.claims import Claim, Claims, finish_decided, read_ledger, reopen_lost
 from gmc.live.followers import Pulse, Watcher
-from gmc.run import RunDirectory, rollout_name
+from gmc.store.run_directory import RunDirectory, rollout_name
 
 LEASE = 10.0
 

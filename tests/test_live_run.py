@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from live_processes import used_batches
 
-from gmc.files import read_jsonl
 from gmc.live.claims import read_ledger
 from gmc.live.followers import TRAINER, read_heartbeats
 from gmc.live.overview import overview
-from gmc.policies import list_policies
-from gmc.run import ROLLOUT_NAME, RunDirectory
+from gmc.store.files import read_jsonl
+from gmc.store.policies import list_policies
+from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory
 
 SCRIPT = Path(__file__).parent / "live_processes.py"
 

@@ -12,7 +12,7 @@ from gmc.cli.following import follower_settings
 from gmc.cli.output import settings_tree
 from gmc.config import resolve_settings
 from gmc.errors import GmcError, UsageError
-from gmc.files import write_text
+from gmc.store.files import write_text
 
 
 def _trained(path: Path, *assignments: str) -> None:

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from gmc.engines.sampling_values import Sampling
+from gmc.config.sampling import Sampling
 from gmc.engines.transformers import TransformersEngine
-from gmc.files import read_jsonl
 from gmc.grading import Grader
 from gmc.live.overview import overview
 from gmc.models import load_model
-from gmc.policies import newest_policy
 from gmc.problems.arithmetic import arithmetic_problems
 from gmc.problems.templates import default_template, get_template
-from gmc.run import RunDirectory
-from gmc.shards.reader import read_shard
-from gmc.shards.store import RolloutStore
+from gmc.store.files import read_jsonl
+from gmc.store.policies import newest_policy
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.store import RolloutStore
 
 UPDATES = 60
 PROMPTS, GROUP_SIZE = 8, 8

@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.errors import GmcError
-from gmc.files import append_jsonl, write_json
 from gmc.live.claims import Claims
 from gmc.live.follow import Follower, Made, Work
 from gmc.live.followers import Pulse, Watcher, read_heartbeats
 from gmc.live.pacing import batches_used, launch_limit
 from gmc.live.waiting import describe_wait, wait_for_batch
-from gmc.policies import list_policies
-from gmc.run import RunDirectory, policy_name, rollout_name
-from gmc.shards.store import RolloutStore
+from gmc.store.files import append_jsonl, write_json
+from gmc.store.policies import list_policies
+from gmc.store.run_directory import RunDirectory, policy_name, rollout_name
+from gmc.store.shards.store import RolloutStore
 
 
 @pytest.fixture

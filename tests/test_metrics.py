@@ -5,7 +5,7 @@ from pathlib import Path
 
 from training_runs import small_settings, train_run
 
-from gmc.files import read_jsonl
+from gmc.store.files import read_jsonl
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 

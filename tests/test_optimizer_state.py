@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmc.errors import DataError
-from gmc.training.checkpoint import load_newest, save_checkpoint
+from gmc.store.checkpoints import load_newest, save_checkpoint
 from gmc.training.optimizer_state import load_optimizer_tensors, optimizer_tensors
 
 Make = Callable[[nn.Module], Optimizer]

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from gmc import __version__
 from gmc.errors import DataError, GmcError
 from gmc.models import LanguageModel, load_model, tokenizer_hash, weights_hash
-from gmc.policies import list_policies, newest_policy, publish_policy, read_policy_info, set_aside_policies
+from gmc.store.policies import list_policies, newest_policy, publish_policy, read_policy_info, set_aside_policies
 
 
 def make_model(tied: bool = True, seed: int = 0) -> LanguageModel:

@@ -17,7 +17,7 @@ from training_runs import metrics_of, small_settings, train_run, weights_of
 
 from gmc.errors import UsageError
 from gmc.ranks import Ranks
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 from gmc.training.opening import open_session
 
 SIX_UPDATES = ["--updates", "6", "--set", "train.checkpoint_every=2", "--set", "train.publish_every=2"]

@@ -3,11 +3,11 @@
 import pytest
 from training_runs import small_settings
 
-from gmc.build import build_engine, build_maker, build_model, build_scorer
 from gmc.engines.noise import measure_noise
 from gmc.grading import grade_many
-from gmc.policies import publish_policy, read_policy_info
-from gmc.rollouts import problem_indices, sampling_seed
+from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.rollouts.maker import problem_indices, sampling_seed
+from gmc.store.policies import publish_policy, read_policy_info
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from gmc.estimators.gac import GAC
 from gmc.estimators.gmc import GMC
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.registry import list_estimators
+from gmc.gradients.rule_calls import RuleCalls
 from gmc.models import load_model
-from gmc.run import RunDirectory
+from gmc.store.checkpoints import load_newest
+from gmc.store.run_directory import RunDirectory
 from gmc.testing import check_estimator, random_batch
-from gmc.training.checkpoint import load_newest
 from gmc.training.opening import open_session
-from gmc.training.rule_calls import RuleCalls
 from gmc.training.update import NonFiniteError
 
 SMALL = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=0", "train.updates=2", "train.checkpoint_every=1"]

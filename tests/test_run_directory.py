@@ -11,7 +11,7 @@ import pytest
 
 from gmc import __version__
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.run import RunDirectory, checkpoint_name, policy_name, rollout_name
+from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name, rollout_name
 
 
 def new_run(
@@ -101,7 +101,8 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, overwrite: bool) 
 def test_a_start_that_was_killed_does_not_spoil_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "run"
     script = (
-        "import sys; from pathlib import Path; from gmc.files import temporary_name; temporary_name(Path(sys.argv[1])).touch()"
+        "import sys; from pathlib import Path; from gmc.store.files import temporary_name; "
+        "temporary_name(Path(sys.argv[1])).touch()"
     )
     path.mkdir()
     subprocess.run([sys.executable, "-c", script, str(path / "run.toml")], check=True)
@@ -181,7 +182,7 @@ def test_the_initial_weights_are_bound_once(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 with RunDirectory.open(Path(sys.argv[1])).lock():
     print("held", flush=True)
     sys.stdin.read()

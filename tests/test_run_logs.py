@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gmc.delays.base import GroupRef
 from gmc.errors import DataError
-from gmc.files import append_jsonl, read_jsonl, strict_json
-from gmc.run_logs import cut_log, read_metrics, read_used
+from gmc.store.files import append_jsonl, read_jsonl, strict_json
+from gmc.store.logs import cut_log, read_metrics, read_used
 
 
 def fill(path: Path, updates: int) -> None:

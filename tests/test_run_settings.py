@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 
 COMMANDS = (["status"], ["train", "--resume"], ["eval", "--limit", "1"], ["rollout", "--follow"])
 DAMAGE = {

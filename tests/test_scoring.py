@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from gmc.errors import UsageError
+from gmc.scoring.passes import PackedPass
+from gmc.scoring.scorer import Scorer
 from gmc.training import attention
-from gmc.training.passes import PackedPass
-from gmc.training.scoring import Scorer
 
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 LENGTHS = [[5, 1, 9, 0], [20, 3, 18, 17], [1, 1, 0, 1]]

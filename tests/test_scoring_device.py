@@ -6,7 +6,7 @@ from tiny_models import tiny_model
 
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
 
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16]]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmc.errors import UsageError
-from gmc.training.plan import make_plan
+from gmc.scoring.plan import make_plan
 
 
 def groups(group_size):

@@ -6,11 +6,11 @@ import pytest
 from training_runs import small_settings, train_run
 
 from gmc.errors import UsageError
-from gmc.generation import generate_batches
-from gmc.run import RunDirectory
-from gmc.shards.reader import read_shard
-from gmc.shards.store import RolloutStore
-from gmc.shards.writer import write_shard
+from gmc.generation.filling import generate_batches
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.store import RolloutStore
+from gmc.store.shards.writer import write_shard
 
 
 @pytest.fixture

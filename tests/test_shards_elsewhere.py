@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from shard_samples import METADATA, make_rollouts, write_sample
 
-from gmc.shards.schema import SCHEMA
-from gmc.shards.writer import write_shard
+from gmc.store.shards.schema import SCHEMA
+from gmc.store.shards.writer import write_shard
 
 TYPES = {
     "run_id": "string",

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from shard_samples import METADATA, VOCABULARY, floats, make_rollouts, write_sample
 
 from gmc.errors import DataError
-from gmc.shards.reader import read_lengths, read_metadata, read_shard
-from gmc.shards.rollout import Rollout, ShardMetadata
-from gmc.shards.schema import SCHEMA
-from gmc.shards.writer import write_shard
+from gmc.store.shards.reader import read_lengths, read_metadata, read_shard
+from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.schema import SCHEMA
+from gmc.store.shards.writer import write_shard
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 log_probability = st.floats(-(2.0**99), 0, width=32)

@@ -10,10 +10,10 @@ import pytest
 from shard_samples import METADATA, changed, floats, make_rollouts
 
 from gmc.errors import DataError, GmcError
-from gmc.shards.reader import read_shard
-from gmc.shards.rollout import Rollout, ShardMetadata
-from gmc.shards.schema import encode_metadata
-from gmc.shards.writer import rollout_table, write_shard
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.schema import encode_metadata
+from gmc.store.shards.writer import rollout_table, write_shard
 
 Rows = list[Rollout]
 

@@ -10,11 +10,11 @@ import pytest
 from shard_samples import METADATA, write_sample
 
 from gmc.errors import DataError
-from gmc.files import temporary_name
-from gmc.run import RunDirectory, rollout_name
-from gmc.shards.imports import Imports
-from gmc.shards.reader import read_shard
-from gmc.shards.store import RolloutStore, StoredShard
+from gmc.store.files import temporary_name
+from gmc.store.run_directory import RunDirectory, rollout_name
+from gmc.store.shards.imports import Imports
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.store import RolloutStore, StoredShard
 
 WEIGHTS, TOKENIZER = METADATA.weights_hash, METADATA.tokenizer_hash
 
@@ -80,7 +80,8 @@ def test_later_versions_are_set_aside_and_kept(tmp_path: Path) -> None:
 
 def test_clean_removes_what_dead_writers_left(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; import sys; from gmc.files import temporary_name; temporary_name(Path(sys.argv[1])).touch()"
+        "from pathlib import Path; import sys; from gmc.store.files import temporary_name; "
+        "temporary_name(Path(sys.argv[1])).touch()"
     )
     dead_file = tmp_path / "b000001-v000000.parquet"
     subprocess.run([sys.executable, "-c", script, str(dead_file)], check=True)

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmc.delays.cluster import simulate_cluster
-from gmc.delays.cluster_report import frontier
-from gmc.delays.cluster_settings import ClusterSettings
-from gmc.delays.lengths import DrawnLengths, RecordedLengths
-from gmc.delays.littles_law import check_littles_law
 from gmc.errors import GmcError, UsageError
+from gmc.simulator.cluster import simulate_cluster
+from gmc.simulator.cluster_report import frontier
+from gmc.simulator.cluster_settings import ClusterSettings
+from gmc.simulator.lengths import DrawnLengths, RecordedLengths
+from gmc.simulator.littles_law import check_littles_law
 
 PLENTY = ClusterSettings(
     workers=50, slots=4, tokens_per_second=10, prompts=4, group_size=2, update_seconds=5, sync_seconds=0, max_ahead=0

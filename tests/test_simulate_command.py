@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.delays.schedule import read_schedule
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 
 LENGTHS = ["--lengths", "lognormal:40:0.6"]
 CLUSTER = [*LENGTHS, "--slots", "4", "--tokens-per-second", "10", "--update-seconds", "5", "--updates", "30"]

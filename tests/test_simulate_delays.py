@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from gmc.delays.base import DelayModel
 from gmc.delays.fixed import FixedDelay
-from gmc.delays.lengths import DrawnLengths, RecordedLengths, lengths_from_spec, lengths_of_shards
-from gmc.delays.plots import save_plot
-from gmc.delays.simulate import simulate
 from gmc.delays.spec import parse_delay
-from gmc.delays.statistics import LENGTH_EDGES, DelayStatistics, LengthStatistics
-from gmc.delays.theory import (
+from gmc.errors import DataError, GmcError, UsageError
+from gmc.simulator.lengths import DrawnLengths, RecordedLengths, lengths_from_spec, lengths_of_shards
+from gmc.simulator.plots import save_plot
+from gmc.simulator.simulate import simulate
+from gmc.simulator.statistics import LENGTH_EDGES, DelayStatistics, LengthStatistics
+from gmc.simulator.theory import (
     bound_terms,
     gmc_divisor,
     largest_fourth_moment,
@@ -25,7 +26,6 @@ from gmc.delays.theory import (
     theory_record,
     tic_divisor,
 )
-from gmc.errors import DataError, GmcError, UsageError
 
 
 def paper_like(spec, updates, seed=0):

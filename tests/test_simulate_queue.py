@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmc.delays.failures import Failures
-from gmc.delays.queue import ServerPool, queue_starts
+from gmc.simulator.failures import Failures
+from gmc.simulator.servers import ServerPool, queue_starts
 
 
 def erlang_c_wait(servers, load):

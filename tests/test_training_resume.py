@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.run import RunDirectory
-from gmc.shards.store import RolloutStore
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.store import RolloutStore
 from gmc.training.optimizer import learning_rate
 
 UPDATES = 9

@@ -6,20 +6,20 @@ import pytest
 import torch
 from training_runs import metrics_of, small_settings, train_run
 
-from gmc.build import build_scorer
 from gmc.config.settings import Settings
 from gmc.delays.base import delay_of
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.grading import grade_many
 from gmc.models import LanguageModel, load_model
-from gmc.policies import list_policies
 from gmc.problems.load import load_problems
 from gmc.problems.templates import get_template
-from gmc.rollouts import problem_indices, sampling_seed
-from gmc.run import RunDirectory
-from gmc.shards.reader import read_shard
-from gmc.shards.store import RolloutStore
+from gmc.resolving.build import build_scorer
+from gmc.rollouts.maker import problem_indices, sampling_seed
+from gmc.store.policies import list_policies
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.store import RolloutStore
 from gmc.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 
 P, G, LONGEST, UPDATES = 4, 4, 40, 6

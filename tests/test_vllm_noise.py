@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gmc.engines.noise import measure_noise
-from gmc.shards.rollout import Rollout
+from gmc.store.shards.rollout import Rollout
 
 
 def _row(differences: list[float], *, trainer: bool = True) -> Rollout:

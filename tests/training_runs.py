@@ -7,7 +7,7 @@ from typing import Any
 from gmc.cli.output import settings_tree
 from gmc.cli.training_view import run_training
 from gmc.config import Settings, resolve_settings
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 
 TIMINGS = ("time/",)
 

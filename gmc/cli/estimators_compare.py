@@ -50,7 +50,7 @@ def compare(
     from gmc.comparison.stored import load_stored
     from gmc.estimators.registry import build_estimator, list_estimators
     from gmc.models import load_model
-    from gmc.training.scoring import Scorer
+    from gmc.scoring.scorer import Scorer
 
     names = estimator or [found.name for found in list_estimators() if found.estimator is not None]
     rules = [build_estimator(name) for name in names]

@@ -6,7 +6,7 @@ from string import Template
 
 from gmc.errors import UsageError
 from gmc.estimators.registry import list_estimators
-from gmc.files import write_text
+from gmc.store.files import write_text
 
 PYPROJECT = Template("""\
 [build-system]

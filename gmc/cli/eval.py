@@ -155,9 +155,9 @@ def evaluate(
     if context.invoked_subcommand is not None:
         return
     from gmc.cli.output import print_settings
-    from gmc.cli.settled import settled_settings
     from gmc.config import resolve_settings
     from gmc.errors import UsageError
+    from gmc.resolving.settled import settled_settings
 
     if model is not None and run is not None:
         raise UsageError("--model and --run exclude each other: a run's policies are chosen with --policy")
@@ -190,7 +190,7 @@ def evaluate(
     from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
     from gmc.evaluation.plan import make_task
     from gmc.evaluation.subjects import base_candidate, model_candidate, run_candidates
-    from gmc.run import RunDirectory
+    from gmc.store.run_directory import RunDirectory
 
     benchmarks = select_benchmarks(settings.eval.benchmarks)
     for name in settings.eval.benchmarks:

@@ -17,9 +17,9 @@ def arms(
 ) -> None:
     """Compare arms of an experiment over training seeds: rewards, and the newest policies' scores, with intervals."""
     from gmc.cli.output import print_json, say, stderr
-    from gmc.delays.plots import check_plot_path
     from gmc.evaluation.arms import group_by_arm, read_trained_run
     from gmc.evaluation.arms_report import arm_tables, arms_record, missing_lines, save_curves
+    from gmc.simulator.plots import check_plot_path
 
     if plot is not None:
         check_plot_path(plot)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from gmc.cli.output import say, settings_tree
-from gmc.cli.settled import settled_settings
 from gmc.config import resolve_settings
 from gmc.config.settings import Settings
 from gmc.errors import GmcError, UsageError
+from gmc.resolving.settled import settled_settings
 
 FIRST_POLL_SECONDS = 0.5
 WORD_SECONDS = 10.0
@@ -81,9 +81,9 @@ class StateLines:
 
 def follow(run: Path, settings: Settings) -> dict[str, Any]:
     """Follow the run; returns the summary of `--json`."""
-    from gmc.live.rollouts import follow_run
-    from gmc.run import RunDirectory
-    from gmc.training.signals import stop_on_signals
+    from gmc.cli.signals import stop_on_signals
+    from gmc.generation.following import follow_run
+    from gmc.store.run_directory import RunDirectory
 
     directory = RunDirectory.open(run)
     with stop_on_signals() as stop:

@@ -16,9 +16,9 @@ def grade(
     """Grade one response and show what was extracted, from where, and which tier decided."""
     import sys
 
-    from gmc.files import strict_json
     from gmc.grading.display import describe, shortened
     from gmc.grading.explain import explain
+    from gmc.store.files import strict_json
 
     text = sys.stdin.read() if response == "-" else response
     result = explain(gold, text, strict=not lenient)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from gmc.config.settings import Settings
-from gmc.files import strict_json
+from gmc.store.files import strict_json
 
 stderr = Console(stderr=True, highlight=False)
 

@@ -41,8 +41,8 @@ def rollout(
 ) -> None:
     """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
     from gmc.cli.output import print_settings, settings_tree
-    from gmc.cli.settled import settled_settings
     from gmc.config import resolve_settings
+    from gmc.resolving.settled import settled_settings
 
     if follow:
         refused = {name: value for name, value in context.params.items() if name not in FOLLOWER_PARAMETERS}
@@ -60,8 +60,8 @@ def rollout(
 
     from gmc.cli.output import print_json, say
     from gmc.cli.progress import progress_bar
-    from gmc.generation import generate_batches
-    from gmc.run import RunDirectory
+    from gmc.generation.filling import generate_batches
+    from gmc.store.run_directory import RunDirectory
 
     settings.rollout.sampling(())  # a sampling value that training cannot use is refused before anything is created
     directory = RunDirectory.for_training(

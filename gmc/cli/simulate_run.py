@@ -10,20 +10,20 @@ from gmc.cli.output import say, stderr
 from gmc.cli.progress import progress_bar
 from gmc.cli.simulate_view import cluster_tables, delay_picture, delay_tables, frontier_tables, theory_tables
 from gmc.delays.base import DelayModel
-from gmc.delays.cluster import simulate_cluster
-from gmc.delays.cluster_report import frontier
-from gmc.delays.cluster_settings import ClusterSettings
-from gmc.delays.lengths import LengthSource, lengths_from_spec
-from gmc.delays.plots import check_plot_path, save_plot
-from gmc.delays.recorded import RecordedRun
 from gmc.delays.replay import ScheduleDelay
 from gmc.delays.schedule import ScheduleRow, read_schedule, write_schedule
-from gmc.delays.simulate import simulate
 from gmc.delays.spec import delay_spec_kind, parse_delay
-from gmc.delays.statistics import DelayStatistics
-from gmc.delays.theory import theory_record
 from gmc.errors import UsageError
-from gmc.run import RUN_FILE, RunDirectory
+from gmc.simulator.cluster import simulate_cluster
+from gmc.simulator.cluster_report import frontier
+from gmc.simulator.cluster_settings import ClusterSettings
+from gmc.simulator.lengths import LengthSource, lengths_from_spec
+from gmc.simulator.plots import check_plot_path, save_plot
+from gmc.simulator.recorded import RecordedRun
+from gmc.simulator.simulate import simulate
+from gmc.simulator.statistics import DelayStatistics
+from gmc.simulator.theory import theory_record
+from gmc.store.run_directory import RUN_FILE, RunDirectory
 
 DEFAULT_UPDATES = 1600
 DEFAULT_SIZE = 8

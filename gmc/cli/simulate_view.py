@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gmc.delays.cluster_report import ClusterReport
-from gmc.delays.lengths import LengthSource
-from gmc.delays.simulate import Simulation
-from gmc.delays.statistics import LENGTH_EDGES, QUANTILES, DelayStatistics
+from gmc.simulator.cluster_report import ClusterReport
+from gmc.simulator.lengths import LengthSource
+from gmc.simulator.simulate import Simulation
+from gmc.simulator.statistics import LENGTH_EDGES, QUANTILES, DelayStatistics
 
 _BAR = 40
 _MOST_ROWS = 16

@@ -24,7 +24,7 @@ def status(
     from gmc.cli.output import print_json
     from gmc.errors import UsageError
     from gmc.live.overview import overview
-    from gmc.run import RunDirectory
+    from gmc.store.run_directory import RunDirectory
 
     if json and watch:
         raise UsageError("--json prints one object and --watch redraws a screen: give one of them.")

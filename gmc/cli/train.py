@@ -62,11 +62,11 @@ def train(
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
     from gmc.cli.output import print_settings, settings_tree
-    from gmc.cli.settled import settled_settings
     from gmc.config import resolve_settings
     from gmc.config.settings import LIVE
     from gmc.errors import UsageError
     from gmc.estimators.registry import build_estimator
+    from gmc.resolving.settled import settled_settings
 
     if live and delay is not None:
         raise UsageError(f"--live and --delay {delay}: followers decide how stale rollouts are. Give one of them.")
@@ -86,7 +86,7 @@ def train(
     from gmc.cli.output import print_json
     from gmc.cli.training_view import run_training
     from gmc.ranks import joined_ranks
-    from gmc.run import RunDirectory
+    from gmc.store.run_directory import RunDirectory
 
     def claim() -> RunDirectory:
         directory = RunDirectory.for_training(

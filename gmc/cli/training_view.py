@@ -7,14 +7,14 @@ from typing import Any
 
 from gmc.cli.output import say
 from gmc.cli.progress import Bar, progress_bar
+from gmc.cli.signals import stop_on_signals
 from gmc.config.settings import Settings
 from gmc.live.ending import mark_ended
 from gmc.ranks import ALONE, Ranks
-from gmc.run import RunDirectory
+from gmc.store.run_directory import RunDirectory
 from gmc.training.loop import train
 from gmc.training.opening import open_session
 from gmc.training.session import Session
-from gmc.training.signals import stop_on_signals
 
 
 class _View:

@@ -13,7 +13,7 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.importance import ImportanceSampling
 from gmc.estimators.normalizer import Normalizer
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from gmc.engines.transformers import TransformersEngine
 from gmc.estimators.base import leave_one_out
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.normalizer import Normalizer
+from gmc.gradients.normalize import coefficients
 from gmc.grading import Grader
-from gmc.rollouts import sampling_seed
-from gmc.training.normalize import coefficients
-from gmc.training.scoring import Scorer
+from gmc.rollouts.maker import sampling_seed
+from gmc.scoring.scorer import Scorer
 
 
 def fresh_gradients(

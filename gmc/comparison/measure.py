@@ -14,11 +14,12 @@ from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
+from gmc.gradients.assemble import assemble
+from gmc.gradients.normalize import coefficients
 from gmc.models import load_model
-from gmc.run import policy_name
-from gmc.training.assemble import assemble, token_ids
-from gmc.training.normalize import coefficients
-from gmc.training.scoring import Scorer
+from gmc.scoring.scorer import Scorer
+from gmc.store.run_directory import policy_name
+from gmc.store.shards.groups import token_ids
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from gmc.engines.sampling_values import Sampling
+from gmc.config.sampling import Sampling
 from gmc.errors import DataError, UsageError
 from gmc.models import LanguageModel, tokenizer_hash
-from gmc.policies import INFO_FILE, read_policy_info
-from gmc.shards.reader import read_shard
-from gmc.shards.rollout import Rollout, ShardMetadata
+from gmc.store.policies import INFO_FILE, read_policy_info
+from gmc.store.shards.reader import read_shard
+from gmc.store.shards.rollout import Rollout, ShardMetadata
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from gmc.engines.sampling_values import Sampling
-from gmc.estimators.normalizer import Normalizer
+from gmc.config.normalizer import Normalizer
+from gmc.config.sampling import Sampling
 
 EMBEDDED = "embedded"
 LIVE = "live"

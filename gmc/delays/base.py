@@ -19,12 +19,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gmc.store.logs import GroupRef
 
-class GroupRef(NamedTuple):
-    """One group: the `group`-th of launch batch `batch`."""
-
-    batch: int
-    group: int
+__all__ = ["DelayModel", "GroupRef", "GroupTimes", "delay_of"]
 
 
 class GroupTimes(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gmc.delays.base import GroupRef, GroupTimes
 from gmc.errors import DataError
-from gmc.files import atomic_path
+from gmc.store.files import atomic_path
 
 
 class ScheduleRow(NamedTuple):

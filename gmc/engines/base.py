@@ -9,7 +9,7 @@ from typing import Protocol
 
 import torch
 
-from gmc.engines.sampling_values import Sampling
+from gmc.config.sampling import Sampling
 
 __all__ = ["Completion", "Engine", "Sampling"]
 

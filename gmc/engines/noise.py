@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gmc.shards.rollout import Rollout
+from gmc.store.shards.rollout import Rollout
 
 NEGLIGIBLE = 0.01
 """Below this in log ρ, rounding cannot decide whether a ratio exceeds a cap of 1.28."""

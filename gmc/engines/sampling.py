@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gmc.engines.sampling_values import Sampling
+from gmc.config.sampling import Sampling
 
 _SEED_RANGE = 2**64
 

@@ -14,10 +14,10 @@ import numpy as np
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
-from gmc.files import strict_json
-from gmc.run import RunDirectory
-from gmc.run_logs import read_metrics
-from gmc.run_settings import read_run_settings
+from gmc.store.files import strict_json
+from gmc.store.logs import read_metrics
+from gmc.store.run_directory import RunDirectory
+from gmc.store.saved_settings import read_run_settings
 
 WINDOW = 50
 """Updates over which training rewards are averaged."""

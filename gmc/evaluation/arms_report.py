@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gmc.evaluation.arms import WINDOW, Arm, OverSeeds, TrainedRun, interval_name, over_seeds, running_mean, ways_of_asking
 from gmc.evaluation.report import new_table
-from gmc.files import atomic_path
+from gmc.store.files import atomic_path
 
 
 def arm_tables(arms: Sequence[Arm]) -> list[Table]:

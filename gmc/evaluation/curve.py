@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.evaluation.results import Result
-from gmc.files import atomic_path, write_json
+from gmc.store.files import atomic_path, write_json
 
 
 def curve_record(results: Sequence[Result]) -> list[dict[str, Any]]:

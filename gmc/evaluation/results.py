@@ -13,7 +13,7 @@ from gmc.errors import DataError, UsageError
 from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
 from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
-from gmc.files import read_json, remove_leftovers, write_json
+from gmc.store.files import read_json, remove_leftovers, write_json
 
 SCHEMA_VERSION = 1
 DESCRIPTION = "description.json"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gmc.errors import DataError
-from gmc.files import atomic_path, strict_json
+from gmc.store.files import atomic_path, strict_json
 
 SAMPLED = "sampled"
 GREEDY = "greedy"

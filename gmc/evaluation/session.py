@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from gmc.build import build_engine, build_model, compute_dtype
 from gmc.config.settings import Settings
 from gmc.evaluation.plan import Task
 from gmc.evaluation.results import Result
@@ -12,6 +11,7 @@ from gmc.evaluation.runner import Progress, evaluate, make_prompts, with_room
 from gmc.evaluation.subjects import Candidate
 from gmc.grading import Grader
 from gmc.problems.templates import get_template
+from gmc.resolving.build import build_engine, build_model, compute_dtype
 
 Watch = Callable[[Candidate, Task], Progress]
 """Called before each evaluation; gives what shows its progress."""

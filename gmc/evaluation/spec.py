@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gmc.engines.sampling_values import Sampling
+from gmc.config.sampling import Sampling
 from gmc.errors import UsageError
-from gmc.files import strict_json
 from gmc.problems.base import ProblemSet
-from gmc.run import library_versions
+from gmc.store.files import strict_json
+from gmc.store.run_directory import library_versions
 
 SUBJECT_KEYS = ("weights_hash", "tokenizer_hash", "version", "run_id", "compute_dtype")
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from gmc.errors import UsageError
 from gmc.evaluation.spec import Subject
-from gmc.policies import INFO_FILE, list_policies, read_policy_info
-from gmc.run import RunDirectory, policy_name
+from gmc.store.policies import INFO_FILE, list_policies, read_policy_info
+from gmc.store.run_directory import RunDirectory, policy_name
 
 if TYPE_CHECKING:
     from gmc.models import LanguageModel

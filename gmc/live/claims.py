@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmc.errors import DataError
-from gmc.files import fsync_directory
 from gmc.live import exclusive
 from gmc.live.followers import Watcher
-from gmc.run import ROLLOUT_NAME, RunDirectory, rollout_name
+from gmc.store.files import fsync_directory
+from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory, rollout_name
 
 CLAIM = re.compile(r"b(\d{6,})\.(\d+)")
 DECISION = re.compile(r"b(\d{6,})\.done")

@@ -1,9 +1,9 @@
 """Removing old policies that no follower holds."""
 
-from gmc.files import withdraw_directory
 from gmc.live.followers import Watcher
-from gmc.policies import list_policies
-from gmc.run import RunDirectory
+from gmc.store.files import withdraw_directory
+from gmc.store.policies import list_policies
+from gmc.store.run_directory import RunDirectory
 
 NEWEST_KEPT = 2
 """A follower may be about to load the newest policy it saw, which is the last but one by now."""

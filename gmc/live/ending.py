@@ -1,7 +1,7 @@
 """How a live run says that it is over, so that its followers stop by themselves."""
 
-from gmc.files import fsync_directory, write_json
-from gmc.run import RunDirectory
+from gmc.store.files import fsync_directory, write_json
+from gmc.store.run_directory import RunDirectory
 
 
 def mark_ended(run: RunDirectory, updates: int) -> None:

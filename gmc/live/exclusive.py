@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from gmc.files import fsync_directory, fsync_file, read_json, temporary_name, write_json
+from gmc.store.files import fsync_directory, fsync_file, read_json, temporary_name, write_json
 
 RECORD = "record.json"
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmc.errors import DataError, GmcError
-from gmc.files import is_ready
 from gmc.live.claims import Claim, Claims
 from gmc.live.ending import has_ended
 from gmc.live.followers import Pulse, Watcher, new_name
 from gmc.live.pacing import batches_used, launch_limit
-from gmc.policies import list_policies, read_policy_info
-from gmc.run import RunDirectory
+from gmc.store.files import is_ready
+from gmc.store.policies import list_policies, read_policy_info
+from gmc.store.run_directory import RunDirectory
 
 POLL_SECONDS = 0.2
 

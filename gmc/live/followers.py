@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.errors import DataError
-from gmc.files import read_json, write_json
+from gmc.store.files import read_json, write_json
 
 TRAINER = "trainer"
 """The trainer's name among the heartbeats."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from gmc.delays.base import GroupRef, delay_of
 from gmc.errors import DataError
-from gmc.files import is_ready
 from gmc.live.claims import read_ledger
 from gmc.live.ending import has_ended
 from gmc.live.followers import TRAINER, Heartbeat, read_heartbeats
-from gmc.policies import list_policies
-from gmc.run import CHECKPOINT_NAME, ROLLOUT_NAME, RunDirectory
-from gmc.run_logs import read_metrics, read_used
-from gmc.run_settings import read_run_settings
+from gmc.store.files import is_ready
+from gmc.store.logs import read_metrics, read_used
+from gmc.store.policies import list_policies
+from gmc.store.run_directory import CHECKPOINT_NAME, ROLLOUT_NAME, RunDirectory
+from gmc.store.saved_settings import read_run_settings
 
 SHOWN_METRICS = ("reward/mean", "ratio/ess_share", "ratio/groups_capped_share", "optimizer/gradient_norm")
 

@@ -1,7 +1,7 @@
 """Back-pressure: how far generation may run ahead of training."""
 
-from gmc.files import read_jsonl
-from gmc.run import RunDirectory
+from gmc.store.files import read_jsonl
+from gmc.store.run_directory import RunDirectory
 
 
 def batches_used(run: RunDirectory) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 from gmc.errors import GmcError
 from gmc.live.claims import finish_decided, read_ledger
 from gmc.live.followers import TRAINER, Heartbeat, Watcher
-from gmc.run import RunDirectory
-from gmc.shards.store import RolloutStore, StoredShard
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.store import RolloutStore, StoredShard
 
 POLL_SECONDS = 0.1
 FIRST_WORD_SECONDS = 10.0

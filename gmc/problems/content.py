@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Sequence
 
-from gmc.files import strict_json
 from gmc.problems.base import Problem
+from gmc.store.files import strict_json
 
 
 def content_hash(problems: Sequence[Problem]) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gmc.training.assemble import Groups, lags
+from gmc.gradients.assemble import lags
+from gmc.store.shards.groups import Groups
 
 REPORT_EPSILON = 0.28
 """ε of the reported removed mass and capped share when a rule has none (the default of arXiv 2610.01896)."""

@@ -8,32 +8,31 @@ from typing import Any
 
 import torch
 
-from gmc.build import build_engine, build_maker, build_model, build_scorer
 from gmc.config.settings import Settings
 from gmc.delays.spec import delay_spec_kind, parse_delay
 from gmc.errors import DataError, UsageError
-from gmc.estimators.base import Estimator
-from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
+from gmc.gradients.rule_calls import RuleCalls
 from gmc.live.cleanup import clean_policies
 from gmc.live.ending import unmark_ended
 from gmc.live.followers import TRAINER, Pulse
-from gmc.live.queue import LiveQueue
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
-from gmc.policies import set_aside_policies
 from gmc.ranks import ALONE, Ranks
-from gmc.run import RunDirectory
-from gmc.run_logs import cut_log, read_used
-from gmc.shards.imports import Imports
-from gmc.shards.store import RolloutStore, StoredShard
+from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.resolving.needs import with_needs
+from gmc.rollouts.live import LiveQueue
+from gmc.rollouts.scheduled import RolloutQueue
+from gmc.rollouts.shard_fit import ShardCheck, check_shards, planned_updates, shard_contents
+from gmc.store.checkpoints import Checkpoint, load_newest, prune_checkpoints
+from gmc.store.logs import cut_log, read_used
+from gmc.store.policies import set_aside_policies
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.imports import Imports
+from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.training.anchors import Anchors
-from gmc.training.checkpoint import Checkpoint, load_newest, prune_checkpoints
 from gmc.training.optimizer import make_optimizer
 from gmc.training.optimizer_state import load_optimizer_tensors
-from gmc.training.queue import RolloutQueue
-from gmc.training.rule_calls import RuleCalls
 from gmc.training.session import ANCHORS, RULE, Session, unprefixed
-from gmc.training.shard_fit import ShardCheck, check_shards, planned_updates, shard_contents
 from gmc.training.trackers import make_trackers
 from gmc.training.update import Updater
 
@@ -111,13 +110,6 @@ def open_session(
     session = Session(run, updater, queue, version, saved, trackers, say)
     session.publish_again()
     return session
-
-
-def with_needs(settings: Settings, estimator: Estimator) -> Settings:
-    """The settings with behavior entropies switched on when the rule asks for them."""
-    if Need.BEHAVIOR_ENTROPY not in estimator.needs or settings.rollout.entropies:
-        return settings
-    return settings.model_copy(update={"rollout": settings.rollout.model_copy(update={"entropies": True})})
 
 
 def _bind(run: RunDirectory, store: RolloutStore, model: LanguageModel) -> str:

@@ -10,15 +10,15 @@ from torch import Tensor
 from gmc.delays.base import GroupRef
 from gmc.engines.noise import measure_noise
 from gmc.errors import GmcError
-from gmc.files import append_jsonl, fsync_file
-from gmc.live.queue import LiveQueue
-from gmc.policies import publish_policy
-from gmc.run import RunDirectory
-from gmc.training.assemble import Groups
-from gmc.training.checkpoint import save_checkpoint
+from gmc.gradients.rule_calls import RuleCalls
+from gmc.rollouts.live import LiveQueue
+from gmc.rollouts.scheduled import RolloutQueue
+from gmc.store.checkpoints import save_checkpoint
+from gmc.store.files import append_jsonl, fsync_file
+from gmc.store.policies import publish_policy
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.groups import Groups
 from gmc.training.optimizer_state import optimizer_tensors
-from gmc.training.queue import RolloutQueue
-from gmc.training.rule_calls import RuleCalls
 from gmc.training.trackers import Tracker
 from gmc.training.update import Updater
 

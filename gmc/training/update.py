@@ -13,15 +13,16 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
+from gmc.gradients.assemble import assemble, behavior_logp
+from gmc.gradients.normalize import coefficients
+from gmc.gradients.rule_calls import RuleCalls
 from gmc.models import LanguageModel
 from gmc.ranks import ALONE, Ranks
+from gmc.scoring.scorer import Forward, Scorer
+from gmc.store.shards.groups import Groups, token_ids
 from gmc.training.anchors import Anchors
-from gmc.training.assemble import Groups, assemble, behavior_logp, token_ids
 from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
-from gmc.training.normalize import coefficients
 from gmc.training.optimizer import learning_rate, set_learning_rate
-from gmc.training.rule_calls import RuleCalls
-from gmc.training.scoring import Forward, Scorer
 
 
 class NonFiniteError(GmcError):

@@ -1,0 +1,118 @@
+"""What a follower does with a model: it loads published policies into it and writes batches of rollouts."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gmc.config.settings import Settings
+from gmc.engines.noise import measure_noise
+from gmc.errors import DataError
+from gmc.estimators.registry import build_estimator
+from gmc.live.follow import Follower, Made, Work
+from gmc.live.followers import new_name
+from gmc.models import load_model
+from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.resolving.needs import with_needs
+from gmc.rollouts.maker import RolloutMaker
+from gmc.store.policies import read_policy_info
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.rollout import ShardMetadata
+from gmc.store.shards.writer import write_shard
+
+Say = Callable[[str], None]
+
+
+def follow_run(
+    run: RunDirectory, settings: Settings, *, say: Say, progress: Say, stopping: Callable[[], bool] = lambda: False
+) -> dict[str, Any]:
+    """Follow a live run until it ends or `stopping` says so; returns counts.
+
+    settings: those of the run's trainer, with this follower's own engine. say: told what happens once; progress: every state.
+    """
+    rest = {key: value for key, value in settings.estimator.items() if key != "name"}
+    settings = with_needs(settings, build_estimator(settings.estimator["name"], rest))
+    name = new_name()
+    started = time.monotonic()
+    with ExitStack() as resources:
+        model = build_model(settings)
+        engine = build_engine(settings, model, run.engine_log(name))
+        resources.callback(engine.close)
+        maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
+        resources.callback(maker.grader.close)
+        work = _PolicyWork(maker, say)
+        follower = Follower(
+            run,
+            Work(work.load_policy, work.make_batch),
+            max_ahead=settings.live.max_ahead,
+            lease_seconds=settings.live.lease_seconds,
+            name=name,
+        )
+        batches = follower.follow(stopping=stopping, progress=progress)
+    current = follower.pulse.current
+    return {
+        "follower": name,
+        "batches": batches,
+        "responses": current.responses,
+        "tokens": current.tokens,
+        "version": current.version,
+        "busy_seconds": current.busy_seconds,
+        "seconds": time.monotonic() - started,
+    }
+
+
+class _PolicyWork:
+    """Loads policies into the maker's model and makes batches with it."""
+
+    def __init__(self, maker: RolloutMaker, say: Say) -> None:
+        self._maker = maker
+        self._say = say
+        self._metadata: ShardMetadata | None = None
+        self._noise_reported = False
+
+    def load_policy(self, folder: Path) -> None:
+        """Put the published weights in place. Raises `DataError` when they are not those that the policy's record names."""
+        info = read_policy_info(folder)
+        with _no_progress_bars():
+            published = load_model(folder).weights()
+        with torch.no_grad():
+            for name, parameter in self._maker.model.weights().items():
+                parameter.copy_(published[name])
+        self._metadata = self._maker.metadata()
+        if self._metadata.weights_hash != info.weights_hash:
+            raise DataError(
+                f"{folder}: its weights have hash {self._metadata.weights_hash[:12]}, its record says "
+                f"{info.weights_hash[:12]}; the trainer publishes it again on --resume."
+            )
+
+    def make_batch(self, batch: int, version: int, path: Path) -> Made:
+        """Make launch batch `batch` and write its shard, with the wall-clock seconds between which it was made."""
+        assert self._metadata is not None
+        launched_at = time.time()
+        rows = self._maker.make(batch, version)
+        ready_at = time.time()
+        for row in rows:
+            row.launched_at, row.ready_at = launched_at, ready_at
+        write_shard(path, rows, self._metadata)
+        if not self._noise_reported:
+            self._noise_reported = True
+            if noise := measure_noise(rows):
+                self._say(str(noise))
+        return Made(len(rows), sum(len(row.response_token_ids) for row in rows))
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """transformers draws a bar for each model it loads; a follower loads one for every version."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

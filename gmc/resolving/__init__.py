@@ -1,0 +1,1 @@
+"""From settings to what a run really uses: the parts, built once from resolved settings."""

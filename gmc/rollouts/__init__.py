@@ -1,0 +1,1 @@
+"""Rollouts: made from a policy, and handed to training by a source that says which group is used when."""

@@ -1,0 +1,179 @@
+"""Making one launch batch: problems → sampled groups → grades → behavior log-probs → rows.
+
+`gmc rollout`, `gmc train` and live followers all make their rollouts here, so a batch depends only on the seed, its number
+and the policy, never on who made it.
+"""
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from gmc import __version__
+from gmc.config.settings import Settings
+from gmc.engines.base import Completion, Engine
+from gmc.errors import GmcError
+from gmc.grading import Grader
+from gmc.models import LanguageModel, tokenizer_hash, weights_hash
+from gmc.problems.base import Problem, ProblemSet
+from gmc.problems.templates import Template
+from gmc.ranks import ALONE, Ranks
+from gmc.scoring.scorer import Scorer
+from gmc.store.shards.groups import token_ids
+from gmc.store.shards.rollout import Rollout, ShardMetadata
+
+
+def problem_indices(batch: int, prompts: int, total: int, seed: int) -> list[int]:
+    """Which problems launch batch `batch` asks: epochs of independently shuffled order, cut into batches of `prompts`.
+
+    A pure function of its arguments (indices into a set of `total` problems), so nothing about data order needs saving.
+    """
+    positions = range(batch * prompts, (batch + 1) * prompts)
+    return [_epoch_order(position // total, total, seed)[position % total] for position in positions]
+
+
+@lru_cache(maxsize=4)
+def _epoch_order(epoch: int, total: int, seed: int) -> list[int]:
+    order = list(range(total))
+    random.Random(f"problems/{seed}/{epoch}").shuffle(order)
+    return order
+
+
+def sampling_seed(seed: int, batch: int, group: int) -> int:
+    """Seed of one group's samples, from (run seed, batch, group); 56 bits, so every engine takes it."""
+    digest = hashlib.blake2b(f"samples/{seed}/{batch}/{group}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """One prompt of a batch: its group number, its problem, and what the model is shown."""
+
+    group: int
+    problem: Problem
+    text: str
+    token_ids: list[int]
+
+
+@dataclass
+class RolloutMaker:
+    """Everything needed to make batches with one policy held by `engine` (and by `scorer`, for trainer log-probs).
+
+    ranks: the processes that make a batch together, each its share of the groups; all of them get all rows.
+    """
+
+    run_id: str
+    settings: Settings
+    model: LanguageModel
+    problem_set: ProblemSet
+    template: Template
+    engine: Engine
+    grader: Grader
+    scorer: Scorer | None
+    ranks: Ranks = ALONE
+    _handed_over: int | None = field(default=None, init=False)
+
+    def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> list[Rollout]:
+        """The P·G rollouts of launch batch `batch`, sampled by policy `version`, ordered by group then sample.
+
+        `progress` is called with the number of newly finished responses. Raises `GmcError` when the checking processes of a
+        whole batch crash, and whatever the engine raises.
+        """
+        rollout, seed = self.settings.rollout, self.settings.seed
+        if not self.engine.shares_weights and self._handed_over != version:
+            self.engine.load_weights(self.model.weights())
+            self._handed_over = version
+        prompts = self._prompts(batch)
+        groups = self.engine.generate(
+            [prompt.token_ids for prompt in prompts],
+            group_size=rollout.group_size,
+            sampling=rollout.sampling(self.template.stop),
+            seeds=[sampling_seed(seed, batch, prompt.group) for prompt in prompts],
+            progress=progress,
+        )
+        mine = self._graded(batch, version, prompts, groups)
+        rows = sorted((row for rows in self.ranks.collect(mine) for row in rows), key=lambda row: (row.group, row.sample))
+        if all(row.grade == "crash" for row in rows):
+            raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
+        if progress and len(rows) > len(mine):
+            progress(len(rows) - len(mine))
+        self._score(rows)
+        return rows
+
+    def metadata(self) -> ShardMetadata:
+        """What a shard of this maker's current policy says about itself."""
+        rollout = self.settings.rollout
+        kinds = ("engine",) if self.scorer is None else ("engine", "trainer")
+        sampling = rollout.sampling(self.template.stop)
+        return ShardMetadata(
+            run_id=self.run_id,
+            model_id=self.model.source,
+            weights_hash=weights_hash(self.model.weights()),
+            tokenizer_hash=tokenizer_hash(self.model.tokenizer),
+            vocabulary_size=self.model.vocabulary_size,
+            engine=self.engine.name,
+            engine_version=self.engine.version,
+            sampling={name: str(value) for name, value in vars(sampling).items()},
+            template_id=self.template.template_id,
+            logprob_kinds=kinds,
+            seed=self.settings.seed,
+            group_size=rollout.group_size,
+            gmc_version=__version__,
+        )
+
+    def _prompts(self, batch: int) -> list[_Prompt]:
+        prompts = self.settings.rollout.prompts
+        indices = problem_indices(batch, prompts, len(self.problem_set), self.settings.seed)
+        mine = []
+        for group in self.ranks.share([1] * prompts):
+            problem = self.problem_set.problems[indices[group]]
+            text = self.template.render(problem.question, self.model.tokenizer)
+            mine.append(_Prompt(group, problem, text, self.template.encode(text, self.model.tokenizer)))
+        return mine
+
+    def _graded(
+        self, batch: int, version: int, prompts: Sequence[_Prompt], groups: Sequence[Sequence[Completion]]
+    ) -> list[Rollout]:
+        samples = [
+            (prompt, sample, completion, str(self.model.tokenizer.decode(completion.token_ids, skip_special_tokens=True)))
+            for prompt, completions in zip(prompts, groups, strict=True)
+            for sample, completion in enumerate(completions)
+        ]
+        verdicts = self.grader.grade_many(
+            [(prompt.problem.answer, response) for prompt, _, _, response in samples],
+            truncated=[completion.finish_reason == "length" for _, _, completion, _ in samples],
+        )
+        return [
+            Rollout(
+                run_id=self.run_id,
+                problem_id=prompt.problem.problem_id,
+                batch=batch,
+                group=prompt.group,
+                sample=sample,
+                policy_version=version,
+                prompt_token_ids=prompt.token_ids,
+                response_token_ids=completion.token_ids,
+                finish_reason=completion.finish_reason,
+                reward=1.0 if verdict.correct else 0.0,
+                grade=verdict.status,
+                answer=prompt.problem.answer,
+                prediction=verdict.prediction,
+                prompt=prompt.text,
+                response=response,
+                engine_logprobs=completion.logprobs,
+            )
+            for (prompt, sample, completion, response), verdict in zip(samples, verdicts, strict=True)
+        ]
+
+    def _score(self, rows: Sequence[Rollout]) -> None:
+        if self.scorer is None:
+            return
+        size = self.settings.rollout.group_size
+        groups = [rows[start : start + size] for start in range(0, len(rows), size)]
+        scores = self.scorer.score(*token_ids(groups), entropies=self.settings.rollout.entropies)
+        for index, row in enumerate(rows):
+            length = len(row.response_token_ids)
+            row.trainer_logprobs = scores.logp_BT[index, :length].tolist()
+            if scores.entropies_BT is not None:
+                row.trainer_entropies = scores.entropies_BT[index, :length].tolist()

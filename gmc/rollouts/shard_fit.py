@@ -1,0 +1,88 @@
+"""Do the shards on disk fit the run that wants to train on them, and how long do they last?"""
+
+from pathlib import Path
+from typing import Any
+
+from gmc.config.settings import Settings
+from gmc.delays.shards import ShardContents
+from gmc.errors import UsageError
+from gmc.models import LanguageModel, tokenizer_hash
+from gmc.store.shards.reader import read_lengths, read_metadata
+from gmc.store.shards.store import RolloutStore, StoredShard
+
+WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sampling values under which a behavior log-prob is that of the whole distribution."""
+
+
+def check_shards(store: RolloutStore, settings: Settings, model: LanguageModel, initial_hash: str) -> None:
+    """Refuse the first shard that was sampled in another way than these settings say. Raises `UsageError` naming it.
+
+    initial_hash: of the weights that every shard of version 0 must come from.
+    """
+    check = ShardCheck(settings, model, initial_hash)
+    for stored in store.list():
+        check(stored, store.run_id)
+
+
+class ShardCheck:
+    """Refuses shards that this run cannot train on, one by one. Arguments as for `check_shards`."""
+
+    def __init__(self, settings: Settings, model: LanguageModel, initial_hash: str) -> None:
+        rollout = settings.rollout
+        self._initial_hash = initial_hash
+        self._wanted: dict[str, Any] = {
+            "tokenizer hash": tokenizer_hash(model.tokenizer),
+            "vocabulary size": model.vocabulary_size,
+            "rollout.group_size": rollout.group_size,
+        }
+        sampling = {"temperature": rollout.temperature, "max_tokens": rollout.max_tokens, **WHOLE_DISTRIBUTION}
+        self._sampling = {name: float(value) for name, value in sampling.items() if value is not None}
+
+    def __call__(self, stored: StoredShard, run_id: str | None) -> None:
+        """Raise `UsageError` naming the file and what differs. run_id: None for a shard of any run."""
+        metadata = read_metadata(stored.path)
+        found = {
+            "run id": metadata.run_id,
+            "tokenizer hash": metadata.tokenizer_hash,
+            "vocabulary size": metadata.vocabulary_size,
+            "rollout.group_size": metadata.group_size,
+        }
+        wanted = self._wanted | {"run id": metadata.run_id if run_id is None else run_id}
+        if stored.version == 0:
+            found["weights hash"], wanted["weights hash"] = metadata.weights_hash, self._initial_hash
+        for what, value in found.items():
+            if value != wanted[what]:
+                raise _misfit(stored.path, what, value, wanted[what])
+        for name, value in self._sampling.items():
+            given = metadata.sampling.get(name)  # a shard of another tool need not name its sampling
+            if given is not None and _number(given) != value:
+                raise _misfit(stored.path, f"rollout.{name}", given, f"{value:g}")
+
+
+def _misfit(path: Path, what: str, found: object, wanted: object) -> UsageError:
+    return UsageError(
+        f"{path}: its {what} is {str(found)[:16]}, this command's is {str(wanted)[:16]}; give the setting that they were "
+        "made with, or use another --run"
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def planned_updates(settings: Settings, store: RolloutStore) -> int:
+    """The horizon N: as set; with `--delay shards` at most as many updates as the shards on disk serve."""
+    if settings.delay != "shards":
+        return settings.train.updates
+    available = sum(shard.groups for shard in shard_contents(store)) // settings.rollout.prompts
+    if not available:
+        raise UsageError(f"{store.directory}: no rollouts for --delay shards; run gmc rollout first")
+    return min(settings.train.updates, available)
+
+
+def shard_contents(store: RolloutStore) -> list[ShardContents]:
+    """Batch, version and number of groups of every shard on disk."""
+    return [ShardContents(stored.batch, stored.version, len(read_lengths(stored.path))) for stored in store.list()]

@@ -1,0 +1,192 @@
+"""Exact attention over a packed micro-batch in which all responses of a group share one copy of their prompt.
+
+A response token attends to its prompt and to its own response up to itself. The two parts are computed apart and merged by
+their log-sum-exps, so nothing is repeated, padded to the longest prompt or masked. The backward pass of a flash kernel
+needs only the merged output and the merged log-sum-exp to give the exact gradient of each part; blockwise attention over
+several devices rests on the same identity (Liu et al., Ring Attention, arXiv 2310.01889).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.attention.bias import causal_lower_right
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from gmc.scoring.packing import AttentionLayout, Bucket
+
+SHARED_PROMPT = "gmc_shared_prompt"
+"""The name under which transformers finds this attention."""
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+class UnsupportedAttentionError(Exception):
+    """The network asks its attention for something that the packed form does not do."""
+
+
+def shared_prompt_attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The transformers attention interface: query [1, H, N, D], key and value [1, K, N, D] to output [1, N, H, D].
+
+    `gmc_layout` among the keyword arguments says who attends to whom; the mask is not read. Raises
+    `UnsupportedAttentionError` for dropout, soft caps, sinks and position biases.
+    """
+    layout: AttentionLayout | None = kwargs.get("gmc_layout")
+    unsupported = [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]
+    if layout is None or dropout or unsupported:
+        raise UnsupportedAttentionError(f"{type(module).__name__}: {unsupported or 'dropout or no layout'}")
+    # Under autocast, norms and rotary embeddings leave queries and keys in float32; values are as the projections made them.
+    query_NHD, key_NKD, value_NKD = (tensor.to(value.dtype).transpose(1, 2)[0] for tensor in (query, key, value))
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if query.device.type == "cpu":
+        output_NHD = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]
+    else:
+        output_NHD = repeated_prompt_attention(query_NHD, key_NKD, value_NKD, layout, scale)
+    return output_NHD.unsqueeze(0), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(SHARED_PROMPT, shared_prompt_attention)
+
+
+def repeated_prompt_attention(
+    query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float
+) -> Tensor:
+    """The same attention by torch's public operator, for devices whose flash kernel is not called directly: output_NHD.
+
+    Keys and values of a prompt are repeated for each of its responses, which are padded to the longest in their group.
+    """
+    key_NHD, value_NHD = (_repeat_heads(tensor, query_NHD.shape[1]) for tensor in (key_NKD, value_NKD))
+    outputs: list[Tensor] = []
+    for start, stop in layout.prompts:
+        query, key, value = (_rows(tensor, start, stop) for tensor in (query_NHD, key_NHD, value_NHD))
+        outputs.append(_flat(scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)))
+    for prefix in layout.prefixes:
+        shape = (prefix.segments, prefix.length)
+        query = query_NHD.index_select(0, prefix.index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2)
+        key, value = (
+            torch.cat(
+                (
+                    _rows(tensor, prefix.prompt_start, prefix.prompt_stop).expand(prefix.segments, -1, -1, -1),
+                    tensor.index_select(0, prefix.index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2),
+                ),
+                dim=2,
+            )
+            for tensor in (key_NHD, value_NHD)
+        )
+        mask = causal_lower_right(prefix.length, key.shape[2])
+        output = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+        outputs.append(_flat(output).index_select(0, prefix.slots))
+    return torch.cat(outputs)
+
+
+def _repeat_heads(tensor_NKD: Tensor, heads: int) -> Tensor:
+    return tensor_NKD if tensor_NKD.shape[1] == heads else tensor_NKD.repeat_interleave(heads // tensor_NKD.shape[1], dim=1)
+
+
+def _rows(tensor_NHD: Tensor, start: int, stop: int) -> Tensor:
+    """Packed rows as a kernel's [1, H, L, D], without a copy."""
+    return tensor_NHD[start:stop].transpose(0, 1).unsqueeze(0)
+
+
+def _bucket(tensor_NHD: Tensor, bucket: Bucket) -> Tensor:
+    """A bucket's segments as [segments, H, L, D]."""
+    if bucket.segments == 1:
+        return _rows(tensor_NHD, bucket.start, bucket.start + bucket.length)
+    return _segments(tensor_NHD.index_select(0, bucket.index), bucket)
+
+
+def _segments(padded: Tensor, bucket: Bucket) -> Tensor:
+    return padded.reshape(bucket.segments, bucket.length, *padded.shape[1:]).transpose(1, 2)
+
+
+def _flat(tensor_SHLD: Tensor) -> Tensor:
+    """[S, H, L, ...] to [S·L, H, ...]."""
+    return tensor_SHLD.transpose(1, 2).flatten(0, 1)
+
+
+class _PackedAttention(torch.autograd.Function):
+    """Own-segment and prompt attention by the CPU flash kernel, merged by log-sum-exp."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float
+    ) -> Tensor:
+        tensors = (query_NHD, key_NKD, value_NKD)
+        outputs: list[Tensor] = []
+        logsumexps: list[Tensor] = []
+        for bucket in layout.buckets:
+            output, logsumexp = _flash(*(_bucket(tensor, bucket) for tensor in tensors), 0.0, True, scale=scale)
+            outputs.append(_flat(output))
+            logsumexps.append(_flat(logsumexp))
+        output_NHD = torch.cat(outputs).index_select(0, layout.restore)
+        logsumexp_NH = torch.cat(logsumexps).index_select(0, layout.restore)
+        for prefix in layout.prefixes:
+            read = slice(prefix.start, prefix.stop)
+            output, logsumexp = _flash(
+                _rows(query_NHD, prefix.start, prefix.stop),
+                _rows(key_NKD, prefix.prompt_start, prefix.prompt_stop),
+                _rows(value_NKD, prefix.prompt_start, prefix.prompt_stop),
+                0.0,
+                False,
+                scale=scale,
+            )
+            own, prompt = logsumexp_NH[read], _flat(logsumexp)
+            share = torch.sigmoid(prompt - own).unsqueeze(-1)
+            output_NHD[read] = torch.lerp(output_NHD[read].float(), _flat(output).float(), share).to(output_NHD.dtype)
+            logsumexp_NH[read] = torch.logaddexp(own, prompt)
+        ctx.save_for_backward(query_NHD, key_NKD, value_NKD, output_NHD, logsumexp_NH)
+        ctx.layout, ctx.scale = layout, scale
+        return output_NHD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_NHD: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        query_NHD, key_NKD, value_NKD, output_NHD, logsumexp_NH = ctx.saved_tensors
+        layout, scale = ctx.layout, ctx.scale
+        grads: list[tuple[Tensor, ...]] = []
+        for bucket in layout.buckets:
+            parts = [_bucket(tensor, bucket) for tensor in (query_NHD, key_NKD, value_NKD, output_NHD)]
+            logsumexp = _bucket(logsumexp_NH.unsqueeze(-1), bucket).squeeze(-1)
+            grad = _bucket_grad(grad_NHD, bucket)
+            grads.append(tuple(map(_flat, _flash_backward(grad, *parts, logsumexp, 0.0, True, scale=scale))))
+        grad_query, grad_key, grad_value = (
+            torch.cat(part).index_select(0, layout.restore) for part in zip(*grads, strict=True)
+        )
+        for prefix in layout.prefixes:
+            read, prompt = (prefix.start, prefix.stop), (prefix.prompt_start, prefix.prompt_stop)
+            part_query, part_key, part_value = _flash_backward(
+                _rows(grad_NHD, *read),
+                _rows(query_NHD, *read),
+                _rows(key_NKD, *prompt),
+                _rows(value_NKD, *prompt),
+                _rows(output_NHD, *read),
+                logsumexp_NH[slice(*read)].T.unsqueeze(0),
+                0.0,
+                False,
+                scale=scale,
+            )
+            grad_query[slice(*read)] += _flat(part_query)
+            grad_key[slice(*prompt)] += _flat(part_key)
+            grad_value[slice(*prompt)] += _flat(part_value)
+        return grad_query, grad_key, grad_value, None, None
+
+
+def _bucket_grad(grad_NHD: Tensor, bucket: Bucket) -> Tensor:
+    """The bucket's output gradient, zero at padding, so that padding adds nothing to any other gradient."""
+    if bucket.slots.numel() == bucket.index.numel():
+        return _bucket(grad_NHD, bucket)
+    flat = grad_NHD.new_zeros(bucket.index.numel(), *grad_NHD.shape[1:])
+    flat[bucket.slots] = grad_NHD.index_select(0, bucket.index[bucket.slots])
+    return _segments(flat, bucket)

@@ -1,0 +1,208 @@
+"""The two ways to run a micro-batch through a network: packed with shared prompts, or the network's own stock forward."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from gmc.errors import UsageError
+from gmc.scoring.attention import SHARED_PROMPT
+from gmc.scoring.compiled import CompiledModules, running
+from gmc.scoring.head import logits_logp, logits_moments, token_logp, token_moments
+from gmc.scoring.packing import pack
+from gmc.scoring.plan import MicroBatch, Piece
+
+Prompts = Sequence[Sequence[int]]
+Responses = Sequence[Sequence[Sequence[int]]]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Scores of the R response tokens of a micro-batch and their places in a [B, T] tensor.
+
+    logp_R carries the graph when gradients are on. entropies_R, collisions_R (Σ π²): None unless asked for.
+    """
+
+    logp_R: Tensor
+    rows_R: Tensor
+    columns_R: Tensor
+    entropies_R: Tensor | None = None
+    collisions_R: Tensor | None = None
+
+
+class Pass(Protocol):
+    """One way to score a micro-batch."""
+
+    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
+        """Log-probs of every response token of the micro-batch, with a graph when gradients are enabled."""
+        ...
+
+    def active(self) -> contextlib.AbstractContextManager[None]:
+        """Hold this open around `run` and around the backward pass that follows."""
+        ...
+
+
+@dataclass(frozen=True)
+class PackedPass:
+    """Every prompt once, every response against it, no padding, logits only in chunks."""
+
+    network: PreTrainedModel
+    vocabulary_size: int
+    temperature: float
+    compute_dtype: torch.dtype | None
+    checkpointing: bool
+    compiled: CompiledModules | None = None
+
+    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
+        head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
+        packed = pack(micro_batch, prompts_P, responses_PG, head.weight.device)
+        with autocast(self.network, self.compute_dtype):
+            output = self.network.base_model(
+                input_ids=packed.input_ids_N.unsqueeze(0),
+                position_ids=packed.position_ids_N.unsqueeze(0),
+                # A mask of four dimensions is handed through as it is; the attention reads the layout instead.
+                attention_mask=head.weight.new_zeros((1, 1, 1, 1)),
+                use_cache=False,
+                gmc_layout=packed.layout,
+            )
+        hidden_RD = output.last_hidden_state[0].index_select(0, packed.predict_R)
+        weight_VD, bias_V = head_rows(head, self.vocabulary_size)
+        logp_R = token_logp(hidden_RD, weight_VD, bias_V, packed.targets_R, self.temperature)
+        entropies_R = collisions_R = None
+        if moments:
+            entropies_R, collisions_R = token_moments(hidden_RD.detach(), weight_VD, bias_V, self.temperature)
+        return TokenScores(logp_R, packed.rows_R, packed.columns_R, entropies_R, collisions_R)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        config = self.network.config.get_text_config()
+        attention = config._attn_implementation
+        config._attn_implementation = SHARED_PROMPT
+        try:
+            with (
+                checkpointed(self.network, self.checkpointing),
+                running(self.compiled),
+                _head_precision(self.network, self.compute_dtype),
+            ):
+                yield
+        finally:
+            config._attn_implementation = attention
+
+
+@dataclass(frozen=True)
+class StockPass:
+    """The network's own forward, one group at a time, padded right: right for every causal model, soft caps included."""
+
+    network: PreTrainedModel
+    vocabulary_size: int
+    temperature: float
+    compute_dtype: torch.dtype | None
+    checkpointing: bool
+    compiled: CompiledModules | None = None
+
+    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
+        parts = [self._piece(piece, prompts_P, responses_PG, moments) for piece in micro_batch.pieces]
+        entropies_R = collisions_R = None
+        if moments:
+            entropies_R = torch.cat([part.entropies_R for part in parts if part.entropies_R is not None])
+            collisions_R = torch.cat([part.collisions_R for part in parts if part.collisions_R is not None])
+        logp_R, rows_R, columns_R = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("logp_R", "rows_R", "columns_R")
+        )
+        return TokenScores(logp_R, rows_R, columns_R, entropies_R, collisions_R)
+
+    def _piece(self, piece: Piece, prompts_P: Prompts, responses_PG: Responses, moments: bool) -> TokenScores:
+        device = self.network.device
+        prompt, responses = prompts_P[piece.group], [responses_PG[piece.group][sample] for sample in piece.samples]
+        longest = max(map(len, responses))
+        inputs = [[*prompt, *response[:-1]] for response in responses]
+        width = len(prompt) + longest - 1
+        input_ids = torch.tensor([row + [prompt[0]] * (width - len(row)) for row in inputs], device=device)
+        lengths = torch.tensor([len(row) for row in inputs], device=device)
+        steps = torch.arange(width, device=device)
+        with autocast(self.network, self.compute_dtype):
+            logits_STV = self.network(
+                input_ids=input_ids,
+                attention_mask=(steps < lengths[:, None]).long(),
+                position_ids=steps.expand(len(inputs), -1),
+                use_cache=False,
+                logits_to_keep=longest,
+            ).logits
+        mask = torch.arange(longest, device=device) < torch.tensor([len(row) for row in responses], device=device)[:, None]
+        logits_RV = logits_STV[..., : self.vocabulary_size][mask]
+        targets_R = torch.tensor([token for response in responses for token in response], device=device)
+        rows = torch.tensor([piece.group * len(responses_PG[piece.group]) + sample for sample in piece.samples], device=device)
+        sequences_R, columns_R = mask.nonzero(as_tuple=True)
+        logp_R = logits_logp(logits_RV, targets_R, self.temperature)
+        entropies_R, collisions_R = logits_moments(logits_RV, self.temperature) if moments else (None, None)
+        return TokenScores(logp_R, rows[sequences_R], columns_R, entropies_R, collisions_R)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        with checkpointed(self.network, self.checkpointing), running(self.compiled):
+            yield
+
+
+def autocast(network: PreTrainedModel, dtype: torch.dtype | None) -> contextlib.AbstractContextManager[None]:
+    """Autocast to `dtype` on the network's device, or nothing for None and float32."""
+    enabled = dtype is not None and dtype != torch.float32
+    context: contextlib.AbstractContextManager[None] = torch.autocast(network.device.type, dtype, enabled=enabled)
+    return context
+
+
+def head_rows(head: torch.nn.Module, vocabulary_size: int) -> tuple[Tensor, Tensor | None]:
+    """The output layer's weight and bias for the tokenizer's ids. Slicing only where it is padded: a slice's gradient is a
+    full copy of the head's."""
+    weight, bias = head.weight, getattr(head, "bias", None)
+    assert isinstance(weight, Tensor)
+    if weight.shape[0] == vocabulary_size:
+        return weight, bias
+    return weight[:vocabulary_size], None if bias is None else bias[:vocabulary_size]
+
+
+@contextlib.contextmanager
+def _head_precision(network: PreTrainedModel, dtype: torch.dtype | None) -> Iterator[None]:
+    """Let a GPU multiply the head in TF32 when the body is bfloat16: hidden states lose nothing, weights keep three more bits
+    than bfloat16 would, and full float32 products would take longer than the rest of the network."""
+    if network.device.type != "cuda" or dtype in (None, torch.float32):
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextlib.contextmanager
+def checkpointed(network: PreTrainedModel, enabled: bool) -> Iterator[None]:
+    """Recompute each layer in backward while this is open and `enabled`.
+
+    Only the checkpointing layers themselves are put in training mode, so no dropout below them wakes up. Raises `UsageError`
+    for a network without such layers.
+    """
+    if not enabled:
+        yield
+        return
+    layers = [module for module in network.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        name = type(network).__name__
+        raise UsageError(f"{name} has no layers that can be recomputed; set train.activation_checkpointing = false.")
+    network.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+        network.gradient_checkpointing_disable()  # type: ignore[no-untyped-call]

@@ -1,0 +1,234 @@
+"""Log-probs of responses under a model: behavior, current and anchor log-probs all come from `Scorer`, with one plan."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gmc.errors import UsageError
+from gmc.models import LanguageModel
+from gmc.ranks import ALONE, Ranks
+from gmc.scoring.compiled import CompiledModules
+from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
+from gmc.scoring.plan import MicroBatch, Piece, input_tokens, make_plan, reduce
+from gmc.scoring.probe import packed_mismatch
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TOKEN_BUDGET = 4096
+"""Input tokens of one micro-batch."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Scores without a graph. logp_BT: log-probs of the response tokens, 0 at padding; mask_BT: True at response tokens;
+    entropies_BT: entropy (nats) of each next-token distribution, 0 at padding, None unless asked for."""
+
+    logp_BT: Tensor
+    mask_BT: Tensor
+    entropies_BT: Tensor | None = None
+
+
+@dataclass
+class Forward:
+    """Current log-probs of an update batch, and the way back.
+
+    logp_BT: detached, float32, 0 at padding; mask_BT: True at response tokens. The graph of the largest micro-batch is
+    kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one micro-batch's.
+    """
+
+    logp_BT: Tensor
+    mask_BT: Tensor
+    _scorer: "Scorer"
+    _prompts_P: Prompts
+    _responses_PG: Responses
+    _plan: list[MicroBatch]
+    _kept: dict[int, TokenScores]
+    _weights: tuple[int, ...]
+
+    def backward(self, grad_BT: Tensor) -> None:
+        """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. The first call uses the kept graph, a later one runs anew.
+
+        grad_BT: ∂loss/∂logp_BT; values at padding are ignored. Rows whose gradient is all zero are left out; a micro-batch
+        of such rows is not run at all. Among several ranks each adds its own groups' part: the sum over ranks is the gradient.
+        """
+        grad_BT = torch.where(self.mask_BT, grad_BT, torch.zeros_like(grad_BT))
+        active = (grad_BT != 0).any(dim=1).tolist()
+        kept, self._kept = self._kept, {}
+        scorer = self._scorer
+        if scorer.weight_versions() != self._weights:
+            # Somebody wrote to the weights (lent them to an anchor, say): a graph over the old storage must not be used.
+            kept.clear()
+        # What is kept goes first, so that its graph is gone before another is built.
+        for index in sorted(range(len(self._plan)), key=lambda index: index not in kept):
+            reduced = reduce(self._plan[index], self._prompts_P, self._responses_PG, active)
+            scored = kept.pop(index, None)
+            if reduced is None:
+                continue
+            with scorer.active_pass.active():
+                # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
+                if scored is None or 3 * reduced.tokens < 2 * self._plan[index].tokens:
+                    scored = None
+                    scored = scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, moments=False)
+                torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
+
+
+class Scorer:
+    """Scores responses with one model at one temperature.
+
+    model: its network is used in place, in evaluation mode. temperature: the sampling temperature, which belongs to the
+    policy. token_budget: input tokens of a micro-batch, each shared prompt counted once. compute_dtype: autocast type
+    (bfloat16), None for float32; the head and its log-softmax are float32 always. share_prompts: compute a group's prompt
+    once. checkpointing: keep only each layer's input and recompute the layer in backward. compiled: feed-forward blocks
+    and norms through torch.compile. ranks: the processes that score
+    together, each its share of the groups; every one of them has to call, and gets the scores of all.
+
+    At construction the packed pass is compared with the network's own forward on a few random tokens. If they differ (soft
+    caps, scaled logits, sliding windows, no attention at all) the stock pass is used and a warning says so; `shares_prompts`
+    tells which. Raises `UsageError` for a temperature that is not positive.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        temperature: float = 1.0,
+        token_budget: int = DEFAULT_TOKEN_BUDGET,
+        compute_dtype: torch.dtype | None = None,
+        share_prompts: bool = True,
+        checkpointing: bool = False,
+        compiled: bool = False,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        if temperature <= 0:
+            raise UsageError(f"temperature = {temperature}: log-probs of a policy need a temperature above 0.")
+        self.model = model
+        self.token_budget = token_budget
+        self.ranks = ranks
+        modules = CompiledModules(model.network, model.device) if compiled else None
+        settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing, modules)
+        mismatch = packed_mismatch(model)
+        if mismatch is not None:
+            logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)
+        self.active_pass: Pass = PackedPass(*settings) if mismatch is None else StockPass(*settings)
+        self.shares_prompts = share_prompts and mismatch is None
+
+    def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
+        """This rank's micro-batches of a batch; the same for scoring and for training. Errors as for `score`."""
+        _check(prompts_P, responses_PG)
+        lengths_PG = [[len(response) for response in responses_G] for responses_G in responses_PG]
+        prompt_lengths_P = list(map(len, prompts_P))
+        response_costs_P = [sum(map(input_tokens, lengths_G)) for lengths_G in lengths_PG]
+        costs_P = [prompt + responses for prompt, responses in zip(prompt_lengths_P, response_costs_P, strict=True)]
+        return make_plan(
+            prompt_lengths_P,
+            lengths_PG,
+            self.token_budget,
+            share_prompts=self.shares_prompts,
+            groups=self.ranks.share(costs_P),
+        )
+
+    @torch.no_grad()
+    def score(self, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool = False) -> Scores:
+        """Log-probs of every response token, without a graph.
+
+        prompts_P: token ids of each prompt, at least one; responses_PG: G responses to each. With the same weights the
+        result equals `forward(...).logp_BT` bit for bit. Raises `UsageError` for an empty prompt or unequal group sizes.
+        """
+        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, moments=entropies)
+        return Scores(scores["logp"], _mask(responses_PG, self.model.device), scores.get("entropy"))
+
+    def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
+        """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`."""
+        plan = self.plan(prompts_P, responses_PG)
+        largest = max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
+        scores, kept = self._run(plan, prompts_P, responses_PG, moments=False, keep=largest)
+        mask_BT = _mask(responses_PG, self.model.device)
+        return Forward(scores["logp"], mask_BT, self, prompts_P, responses_PG, plan, kept, self.weight_versions())
+
+    def weight_versions(self) -> tuple[int, ...]:
+        """How often each parameter has been written to in place, as autograd counts it."""
+        return tuple(parameter._version for parameter in self.model.network.parameters())
+
+    def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
+        """log ‖∇_θ log π(y|x)‖² of each response, float64, −inf for an empty one: log_norms_B.
+
+        One forward and one backward pass a response, prompts not shared. The parameters' `.grad` is left alone.
+        """
+        _check(prompts_P, responses_PG)
+        group_size = len(responses_PG[0])
+        lengths_B = [len(response) for responses_G in responses_PG for response in responses_G]
+        log_norms_B = torch.zeros(len(lengths_B), dtype=torch.float64)
+        parameters = [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
+        for row in self.ranks.share(lengths_B):
+            group, sample = divmod(row, group_size)
+            if not lengths_B[row]:
+                continue
+            micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
+            with self.active_pass.active(), torch.enable_grad():
+                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=False)
+                gradients = torch.autograd.grad(scored.logp_R.sum(), parameters, allow_unused=True)
+            squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
+            log_norms_B[row] = torch.stack(squares).sum().log().cpu()
+        self.ranks.add([log_norms_B])
+        log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
+        return log_norms_B.to(self.model.device)
+
+    @torch.no_grad()
+    def log_score_norm_proxies(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
+        """log Σ_t ‖onehot(y_t) − π_t‖² = log Σ_t (1 − 2π_t(y_t) + Σ_v π_t(v)²) of each response: log_proxies_B, float64.
+
+        The squared score in the logits instead of the parameters: one forward pass with shared prompts, no backward.
+        """
+        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, moments=True)
+        squares_BT = 1 - 2 * scores["logp"].double().exp() + scores["collision"].double()
+        mask_BT = _mask(responses_PG, self.model.device)
+        return torch.where(mask_BT, squares_BT.clamp_min(0), torch.zeros_like(squares_BT)).sum(-1).log()
+
+    def _run(
+        self,
+        plan: Sequence[MicroBatch],
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        *,
+        moments: bool,
+        keep: int | None = None,
+    ) -> tuple[dict[str, Tensor], dict[int, TokenScores]]:
+        """Every micro-batch, gathered into detached [B, T] tensors, and the graph of the one to `keep` by its index."""
+        mask_BT = _mask(responses_PG, self.model.device)
+        gathered = {name: torch.zeros(mask_BT.shape, device=mask_BT.device) for name in _names(moments)}
+        kept: dict[int, TokenScores] = {}
+        for index, micro_batch in enumerate(plan):
+            with self.active_pass.active(), torch.set_grad_enabled(index == keep):
+                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=moments)
+            parts = {"logp": scored.logp_R, "entropy": scored.entropies_R, "collision": scored.collisions_R}
+            for name, values_BT in gathered.items():
+                part = parts[name]
+                assert part is not None
+                values_BT[scored.rows_R, scored.columns_R] = part.detach()
+            if index == keep:
+                kept[index] = scored
+        self.ranks.add(gathered.values())
+        return gathered, kept
+
+
+def _names(moments: bool) -> Sequence[str]:
+    return ("logp", "entropy", "collision") if moments else ("logp",)
+
+
+def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
+    sizes = sorted({len(responses_G) for responses_G in responses_PG})
+    if len(prompts_P) != len(responses_PG) or len(sizes) != 1:
+        found = f"{len(prompts_P)} prompts, {len(responses_PG)} groups of {sizes} responses"
+        raise UsageError(f"{found}: each prompt needs one group, and groups have one size.")
+    for group, prompt in enumerate(prompts_P):
+        if not prompt:
+            raise UsageError(f"prompt {group} is empty: a response needs at least one token before it.")
+
+
+def _mask(responses_PG: Responses, device: torch.device) -> Tensor:
+    lengths_B = torch.tensor([len(response) for responses_G in responses_PG for response in responses_G], device=device)
+    longest = max(int(lengths_B.max()), 1)
+    return torch.arange(longest, device=device) < lengths_B[:, None]

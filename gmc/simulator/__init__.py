@@ -1,0 +1,1 @@
+"""What `gmc simulate-delay` does beyond training: clusters, servers, failures, theory, without a model."""

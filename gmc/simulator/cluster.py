@@ -1,0 +1,98 @@
+"""A discrete-event forecast of asynchronous training on a cluster of rollout workers and one trainer.
+
+Batch b joins the queue when version b − A is published (at the start for b ≤ A), so at most A batches beyond the one in
+training are ever launched: that is the back-pressure. Its responses take free slots in order of arrival. A group comes from
+the version that was current when its first response started, and is ready when its last one ends. Update n starts when the
+update before it is published and P groups are ready, and takes the P earliest-ready ones; none is dropped.
+
+With in-flight updates all workers pause for every sync and continue with the new weights. The simulation then runs in
+generation time, in which a pause has no length, and adds the pauses to the wall clock afterwards; nothing else changes.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmc.errors import GmcError
+from gmc.simulator.cluster_report import ClusterReport, Lags
+from gmc.simulator.cluster_settings import ClusterSettings
+from gmc.simulator.failures import Failures
+from gmc.simulator.flight import Flight, Flights
+from gmc.simulator.lengths import LengthSource
+from gmc.simulator.littles_law import check_littles_law
+from gmc.simulator.servers import ServerPool
+
+Floats = NDArray[np.float64]
+
+_STREAM = 0x57A6
+
+
+def simulate_cluster(
+    settings: ClusterSettings,
+    lengths: LengthSource,
+    *,
+    updates: int,
+    seed: int,
+    on_update: Callable[[], None] = lambda: None,
+) -> ClusterReport:
+    """Simulate `updates` updates on this cluster, fed by responses of these lengths; `on_update` is called after each.
+
+    Deterministic from the seed; memory is bounded by what is in flight. Raises `GmcError` when Little's law fails.
+    """
+    prompts = settings.prompts
+    pool = _pool(settings, seed)
+    flights = Flights(prompts, settings.group_size)
+    lags = Lags(updates, in_flight_updates=settings.in_flight_updates)
+    cycle = settings.update_seconds + (0.0 if settings.in_flight_updates else settings.sync_seconds)
+    published = groups_over_time = time_spent = trainer_waited = 0.0
+    launched = trained = 0
+    for update in range(updates):
+        while launched <= update + settings.max_ahead:
+            flight = Flight(published, lengths.of_batch(launched))
+            jobs = flights.launch(launched, flight)
+            work = flight.lengths_PG.ravel() / settings.tokens_per_second
+            for placed in pool.submit(jobs, np.full(len(jobs), published), work):
+                flights.placed(placed)
+            launched += 1
+        start = max(published, flights.all_ready(prompts))
+        while pool.next_retry < start:
+            flights.placed(pool.settle_next_retry())
+            start = max(published, flights.all_ready(prompts))
+        trainer_waited += start - published
+        groups_over_time += (launched * prompts - trained) * (start - published)
+        ready_at, taken = flights.take(prompts)
+        lags.add(update, ready_at, taken)
+        time_spent += sum((start - flight.launched_at) * len(groups) for flight, groups in taken)
+        trained += prompts
+        published = start + cycle
+        groups_over_time += (launched * prompts - trained) * cycle
+        lags.publish(published)
+        on_update()
+    if launched * prompts != trained + flights.groups:
+        raise GmcError(f"{launched * prompts} groups launched, {trained} trained, {flights.groups} waiting: groups were lost")
+    check_littles_law(groups_over_time, time_spent + flights.time_spent(published))
+    lost_after = pool.lost_after(published)
+    return ClusterReport(
+        settings=settings,
+        lags=lags,
+        updates=updates,
+        wall_seconds=published + (updates * settings.sync_seconds if settings.in_flight_updates else 0.0),
+        trainer_waited_seconds=trainer_waited,
+        busy_slot_seconds=pool.busy - flights.busy_after(published) - lost_after,
+        lost_slot_seconds=pool.lost - lost_after,
+        failed_responses=pool.failed_jobs,
+        waiting_groups=flights.groups,
+    )
+
+
+def _pool(settings: ClusterSettings, seed: int) -> ServerPool:
+    worker_of_slot = np.repeat(np.arange(settings.workers), settings.slots)
+    generator = np.random.default_rng([seed, _STREAM])
+    slow = generator.permutation(settings.workers)[: round(settings.straggler_share * settings.workers)]
+    slowness = np.ones(settings.workers)
+    slowness[slow] = settings.straggler_slowdown
+    failures = None
+    if settings.mtbf_hours is not None:
+        failures = Failures(worker_of_slot, mean_time=3600 * settings.mtbf_hours, down_time=settings.restart_seconds, seed=seed)
+    return ServerPool(settings.total_slots, slowness=slowness[worker_of_slot], failures=failures)

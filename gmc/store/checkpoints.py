@@ -1,0 +1,159 @@
+"""Checkpoints: the whole training state after an update, complete when READY is there.
+
+checkpoints/u000100/   weights.safetensors, optimizer.safetensors, estimator.safetensors, state.json, then READY
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gmc import __version__
+from gmc.errors import DataError
+from gmc.store.files import is_ready, read_json, ready_directory, remove_leftovers, withdraw_directory, write_text
+from gmc.store.run_directory import CHECKPOINT_NAME, checkpoint_name
+
+STATE_FILE = "state.json"
+PARTS = ("weights", "optimizer", "estimator")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """State after `update` updates. weights, optimizer, estimator: tensors by name, on the CPU; extra: what JSON holds."""
+
+    update: int
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    estimator: dict[str, Tensor]
+    extra: dict[str, Any]
+    path: Path
+
+
+def save_checkpoint(
+    directory: Path,
+    update: int,
+    *,
+    weights: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    estimator: Mapping[str, Tensor],
+    extra: Mapping[str, Any],
+    keep: int,
+) -> Path:
+    """Save the state after `update` updates, atomically and durably, then prune to the newest `keep`; returns the folder.
+
+    extra: strict JSON, such as the run id and the RNG state of a rule. Tensors that share storage (a tied head) are stored
+    once. An update that has a complete checkpoint already keeps it: its state is determined. Saving changes nothing in
+    memory. Raises `GmcError` when the disk is full; the older checkpoints are then untouched.
+    """
+    path = directory / checkpoint_name(update)
+    if not is_ready(path):
+        with ready_directory(path) as folder:
+            for part, tensors in zip(PARTS, (weights, optimizer, estimator), strict=True):
+                _save_tensors(folder / f"{part}.safetensors", tensors)
+            state = {"update": update, "gmc_version": __version__, "sha256": _checksums(folder), "extra": dict(extra)}
+            write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
+    prune_checkpoints(directory, keep)
+    return path
+
+
+def load_newest(directory: Path, *, run_id: str | None = None) -> Checkpoint | None:
+    """The newest complete checkpoint, or None. A folder without READY was cut by a crash and is passed over.
+
+    run_id: when given, `extra["run_id"]` must equal it. Raises `DataError` naming the folder when a complete checkpoint
+    cannot be loaded or belongs to another run: going on from an older one is for a person to decide.
+    """
+    complete = _complete(directory)
+    if not complete:
+        return None
+    checkpoint = load_checkpoint(complete[-1])
+    found = checkpoint.extra.get("run_id")
+    if run_id is not None and found != run_id:
+        raise DataError(f"{checkpoint.path}: belongs to run {found!r}, not {run_id!r}. Move it away.")
+    return checkpoint
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Load one checkpoint folder. Raises `DataError` naming it when anything in it is missing or damaged."""
+    try:
+        state = read_json(path / STATE_FILE)
+        for part, checksum in _checksums(path).items():
+            if checksum != state["sha256"][part]:
+                raise ValueError(f"{part}.safetensors is not the file that was saved")
+        weights, optimizer, estimator = (_load_tensors(path / f"{part}.safetensors") for part in PARTS)
+        update = int(state["update"])
+        if path.name != checkpoint_name(update):
+            raise ValueError(f"it holds the state after {update} updates")
+        return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path)
+    except (DataError, SafetensorError, OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(
+            f"{path}: marked complete but cannot be loaded ({error}). "
+            "Restore the folder from a copy, or delete it to resume from the checkpoint before it."
+        ) from error
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of each part: one flipped bit must not go on training."""
+    checksums = {}
+    for part in PARTS:
+        with open(folder / f"{part}.safetensors", "rb") as file:
+            checksums[part] = hashlib.file_digest(file, "sha256").hexdigest()
+    return checksums
+
+
+def _extra(extra: Any) -> dict[str, Any]:
+    """What a session stored beside the tensors. Raises `TypeError` for values of other types."""
+    planned, clock = extra.get("planned_updates"), extra.get("calibrated_clock")
+    if not isinstance(planned, int | None) or not isinstance(clock, int | float | None):
+        raise TypeError(f"planned_updates {planned!r} or calibrated_clock {clock!r} is no number")
+    return dict(extra)
+
+
+def _complete(directory: Path) -> list[Path]:
+    """Complete checkpoint folders, oldest first."""
+    return [path for path in _folders(directory) if is_ready(path)]
+
+
+def _folders(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    matches = [(CHECKPOINT_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    return [path for _, path in sorted((int(match[1]), path) for match, path in matches if match)]
+
+
+def prune_checkpoints(directory: Path, keep: int) -> None:
+    """Keep the newest `keep` complete checkpoints; remove the others, folders without READY, and what killed writers left."""
+    kept = _complete(directory)[-max(keep, 1) :]
+    for path in _folders(directory):
+        if path not in kept:
+            withdraw_directory(path)
+    remove_leftovers(directory)
+
+
+def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    stored: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    first: dict[tuple[Any, ...], str] = {}
+    for name, tensor in tensors.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and place in first:
+            aliases[name] = first[place]
+            continue
+        first[place] = name
+        values = tensor.detach().cpu().contiguous()
+        shared = values.untyped_storage().nbytes() != values.nbytes
+        stored[name] = values.clone() if shared else values
+    save_file(stored, path, metadata={"aliases": json.dumps(aliases)})
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        aliases = json.loads((file.metadata() or {}).get("aliases", "{}"))
+    tensors.update({name: tensors[target] for name, target in aliases.items()})
+    return tensors

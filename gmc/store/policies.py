@@ -1,0 +1,150 @@
+"""Published policies: one Hugging Face folder a version, in float32, that any library loads; complete when READY is there."""
+
+import itertools
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from gmc import __version__
+from gmc.errors import DataError
+from gmc.store.files import fsync_directory, is_ready, read_json, ready_directory, remove_leftovers, write_json
+from gmc.store.run_directory import POLICY_NAME, policy_name
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig
+
+    from gmc.models import LanguageModel
+
+INFO_FILE = "gmc.json"
+
+CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+---
+
+# Policy version {version}
+
+A policy of a training run by [gmc](https://arxiv.org/abs/2610.01896) {gmc_version}: reinforcement learning on stale rollouts.
+
+- starting model: `{base_model}`
+- run: `{run_id}`
+- policy version (updates made): {version}
+- weights: float32, SHA-256 `{weights_hash}`
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
+tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
+```
+"""
+
+
+@dataclass(frozen=True)
+class PolicyInfo:
+    """What a published policy says about itself (gmc.json). weights_hash: SHA-256 of the float32 weights."""
+
+    run_id: str
+    version: int
+    weights_hash: str
+    base_model: str
+    gmc_version: str
+
+
+def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id: str) -> Path:
+    """Write the model as policy `version` under `directory`, atomically and durably; returns its folder.
+
+    A version that is there already with the same run and weights is left as it is; with others it is replaced. Raises
+    `GmcError` when the disk is full, in which case nothing is left.
+    """
+    from gmc.models import weights_hash
+
+    path = directory / policy_name(version)
+    info = PolicyInfo(run_id, version, weights_hash(model.weights()), model.source, __version__)
+    if is_ready(path) and read_policy_info(path) == info:
+        return path
+    remove_leftovers(directory)
+    with ready_directory(path) as folder:
+        _save_network(model, folder)
+        model.tokenizer.save_pretrained(folder)
+        (folder / "README.md").write_text(CARD.format(**asdict(info)), "utf-8")
+        write_json(folder / INFO_FILE, asdict(info))
+    return path
+
+
+def _save_network(model: "LanguageModel", folder: Path) -> None:
+    """`save_pretrained` without its progress bar, and for models whose own generation_config it refuses to save.
+
+    Some models on the hub set sampling values without sampling, which loads but does not save; then only the token ids of
+    the generation config are kept. The live network is left as it was.
+    """
+    from transformers import GenerationConfig
+    from transformers.utils import logging
+
+    network, own = model.network, model.network.generation_config
+    showed_progress = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        if own is not None and not _is_valid(own):
+            ids = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+            network.generation_config = GenerationConfig(**ids)  # type: ignore[no-untyped-call]
+        network.save_pretrained(folder)
+    finally:
+        network.generation_config = own
+        if showed_progress:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _is_valid(config: "GenerationConfig") -> bool:
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        return False
+    return True
+
+
+def list_policies(directory: Path) -> list[tuple[int, Path]]:
+    """Version and folder of every complete policy, oldest first. Half-written folders are left out."""
+    if not directory.is_dir():
+        return []
+    matches = [(POLICY_NAME.fullmatch(path.name), path) for path in directory.iterdir()]
+    return sorted((int(match[1]), path) for match, path in matches if match and is_ready(path))
+
+
+def newest_policy(directory: Path) -> Path | None:
+    """The folder of the complete policy with the highest version, or None."""
+    policies = list_policies(directory)
+    return policies[-1][1] if policies else None
+
+
+def read_policy_info(path: Path) -> PolicyInfo:
+    """The record in a policy folder. Raises `DataError` naming the file when it is missing or damaged."""
+    raw = read_json(path / INFO_FILE)
+    try:
+        return TypeAdapter(PolicyInfo).validate_python(raw)
+    except ValidationError as error:
+        reason = error.errors()[0]
+        raise DataError(
+            f"{path / INFO_FILE}: entry {reason['loc']} is bad ({reason['msg']}). Publish the policy again."
+        ) from error
+
+
+def set_aside_policies(directory: Path, after_version: int) -> list[Path]:
+    """Move the policies above `after_version` to a new folder `aside-<n>`; returns their new paths.
+
+    They come from updates that a resumed run makes again, so nobody may take them for its newest policy.
+    """
+    later = [path for version, path in list_policies(directory) if version > after_version]
+    if not later:
+        return []
+    aside = next(place for n in itertools.count(1) if not (place := directory / f"aside-{n}").exists())
+    aside.mkdir()
+    moved = [aside / path.name for path in later]
+    for path, target in zip(later, moved, strict=True):
+        os.replace(path, target)
+    fsync_directory(aside)
+    fsync_directory(directory)
+    return moved

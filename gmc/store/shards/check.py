@@ -1,0 +1,227 @@
+"""What every row of a shard must keep. The writer and the reader call the same function, so a legal file stays legal.
+
+All checks are vectorized over the Arrow columns; a message is composed only after one fails.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from gmc.errors import DataError
+from gmc.store.run_directory import ROLLOUT_NAME
+from gmc.store.shards.rollout import ShardMetadata
+from gmc.store.shards.schema import FINISH_REASONS, GRADES, LOGPROB_COLUMNS, NULLABLE_COLUMNS, SCHEMA, WHOLE_COLUMNS
+
+
+@dataclass(frozen=True)
+class ListColumn:
+    """A list column as one flat array: row i holds `values[starts[i]:starts[i + 1]]`."""
+
+    values: np.ndarray[Any, Any]
+    starts: np.ndarray[Any, Any]
+
+    @property
+    def lengths(self) -> np.ndarray[Any, Any]:
+        return np.diff(self.starts)
+
+    def row_of(self, position: int) -> tuple[int, int]:
+        """The row of a flat position, and the position within that row."""
+        row = int(np.searchsorted(self.starts, position, side="right")) - 1
+        return row, position - int(self.starts[row])
+
+
+def list_column(table: pa.RecordBatch, name: str) -> ListColumn | None:
+    """A list column without nulls, or None when it is null in every row (a table of no rows has every column)."""
+    column = table.column(name)
+    if table.num_rows and column.null_count == table.num_rows:
+        return None
+    starts = column.offsets.to_numpy()
+    return ListColumn(column.values.slice(starts[0], starts[-1] - starts[0]).to_numpy(zero_copy_only=False), starts - starts[0])
+
+
+@dataclass(frozen=True)
+class Check:
+    """One table under test: `path` is its file, `cure` ends every message.
+
+    `rows` gives the number of each table row in the file (a reader sorts before it checks), None when they agree.
+    """
+
+    table: pa.RecordBatch
+    metadata: ShardMetadata
+    path: Path
+    cure: str
+    rows: Sequence[int] | None = None
+
+    def fail(self, row: int, column: str, problem: str) -> NoReturn:
+        where = f"row {row if self.rows is None else self.rows[row]}"
+        group, sample = (self.table.column(name)[row].as_py() for name in ("group", "sample"))
+        raise DataError(f"{self.path}: {where} (group {group}, sample {sample}), column {column}: {problem}. {self.cure}")
+
+    def fail_where(self, bad: np.ndarray[Any, Any], column: str, problem: str) -> None:
+        """Fail at the first true row of `bad`; `{}` in the problem is the value there."""
+        if bad.any():
+            row = int(np.argmax(bad))
+            self.fail(row, column, problem.format(repr(self.table.column(column)[row].as_py())))
+
+    def numbers(self, name: str) -> np.ndarray[Any, Any]:
+        array: np.ndarray[Any, Any] = self.table.column(name).to_numpy(zero_copy_only=False)
+        return array
+
+    def run(self) -> None:
+        """Raise `DataError` naming file, row, column and cure at the first illegal value."""
+        self._nulls()
+        if self.table.num_rows == 0:
+            return
+        self._scalars()
+        self._groups()
+        responses = self._tokens()
+        self._log_probabilities(responses)
+
+    def _nulls(self) -> None:
+        for name in SCHEMA.names:
+            column = self.table.column(name)
+            some = 0 < column.null_count < self.table.num_rows
+            if name in WHOLE_COLUMNS and some:
+                self.fail_where(
+                    column.is_null().to_numpy(zero_copy_only=False),
+                    name,
+                    "null, while other rows have a value: all rows or none",
+                )
+            elif name not in WHOLE_COLUMNS and name not in NULLABLE_COLUMNS and column.null_count:
+                self.fail_where(
+                    column.is_null().to_numpy(zero_copy_only=False),
+                    name,
+                    "null, and this column must have a value in every row",
+                )
+            if pa.types.is_list(column.type):
+                self._no_inner_null(name)
+
+    def _scalars(self) -> None:
+        for name, allowed in (("finish_reason", FINISH_REASONS), ("grade", GRADES), ("run_id", (self.metadata.run_id,))):
+            unknown = set(self.table.column(name).unique().to_pylist()) - set(allowed)
+            if unknown:
+                bad = np.isin(self.table.column(name).to_numpy(zero_copy_only=False), list(unknown))
+                self.fail_where(bad, name, f"{{}} is not {' or '.join(map(repr, allowed))}")
+        for name in ("batch", "group", "sample", "policy_version"):
+            self.fail_where(self.numbers(name) < 0, name, "{} is negative")
+        batch = self.numbers("batch")
+        self.fail_where(batch != batch[0], "batch", f"{{}}, while the first row has {batch[0]}: one launch batch a file")
+        if named := ROLLOUT_NAME.fullmatch(self.path.name):
+            for name, number in (("batch", int(named[1])), ("policy_version", int(named[2]))):
+                self.fail_where(self.numbers(name) != number, name, f"{{}}, and the file's name says {number}")
+        self.fail_where(~np.isfinite(self.numbers("reward")), "reward", "{} is not a finite number")
+        for name in ("launched_at", "ready_at"):
+            if not self.table.column(name).null_count:
+                self.fail_where(~np.isfinite(self.numbers(name)), name, "{} is not a finite number")
+
+    def _groups(self) -> None:
+        size, rows = self.metadata.group_size, self.table.num_rows
+        if size < 1:
+            raise DataError(f"{self.path}: group_size {size} in the shard's metadata must be at least 1. {self.cure}")
+        group, sample = self.numbers("group"), self.numbers("sample")
+        place = np.arange(rows)
+        if rows % size or (group != place // size).any() or (sample != place % size).any():
+            self._explain_groups(group, sample)
+        first = place // size * size
+        for name in ("policy_version", "problem_id"):
+            values = self.numbers(name) if name == "policy_version" else _codes(self.table.column(name))
+            self.fail_where(
+                values != values[first], name, "{} differs from the first row of its group: one prompt, one version"
+            )
+        self.fail_where(
+            _differs(self._lists("prompt_token_ids"), first), "prompt_token_ids", "differs within the group: one prompt a group"
+        )
+
+    def _explain_groups(self, group: np.ndarray[Any, Any], sample: np.ndarray[Any, Any]) -> NoReturn:
+        size = self.metadata.group_size
+        self.fail_where(sample >= size, "sample", f"{{}} is beyond the group size {size}")
+        order = np.lexsort((sample, group))
+        again = np.flatnonzero((np.diff(group[order]) == 0) & (np.diff(sample[order]) == 0))
+        if again.size:
+            self.fail(int(order[again[0] + 1]), "sample", "the same group and sample occur twice")
+        groups, counts = np.unique(group, return_counts=True)
+        short = np.flatnonzero(counts != size)
+        if short.size:
+            row = int(np.argmax(group == groups[short[0]]))
+            self.fail(row, "group", f"the group is incomplete, {counts[short[0]]} of {size} samples are there")
+        if groups[-1] != len(groups) - 1:
+            missing = int(np.argmax(groups != np.arange(len(groups))))
+            self.fail(int(np.argmax(group > missing)), "group", f"group {missing} is missing, groups must count up from 0")
+        unordered = (group[1:] < group[:-1]) | ((group[1:] == group[:-1]) & (sample[1:] < sample[:-1]))
+        self.fail(int(np.argmax(unordered)) + 1, "sample", "rows must be ordered by group, then sample")
+
+    def _tokens(self) -> ListColumn:
+        """Check the ids of prompts and responses; returns the responses."""
+        for name in ("prompt_token_ids", "response_token_ids"):
+            column = self._lists(name)
+            bad = (column.values < 0) | (column.values >= self.metadata.vocabulary_size)
+            if bad.any():
+                row, token = column.row_of(int(np.argmax(bad)))
+                value, last = column.values[np.argmax(bad)], self.metadata.vocabulary_size - 1
+                self.fail(row, name, f"token id {value} at position {token} is outside the vocabulary (0 to {last})")
+        max_tokens = self._max_tokens()
+        if max_tokens is not None and (column.lengths > max_tokens).any():
+            row = int(np.argmax(column.lengths > max_tokens))
+            self.fail(row, name, f"{column.lengths[row]} tokens, more than max_tokens = {max_tokens} of the sampling settings")
+        return column
+
+    def _max_tokens(self) -> int | None:
+        text = self.metadata.sampling.get("max_tokens")
+        if text is not None and not text.isdecimal():
+            raise DataError(f"{self.path}: sampling.max_tokens {text!r} in the shard's metadata is not a number. {self.cure}")
+        return None if text is None else int(text)
+
+    def _lists(self, name: str) -> ListColumn:
+        column = list_column(self.table, name)
+        assert column is not None
+        return column
+
+    def _no_inner_null(self, name: str) -> None:
+        if self.table.column(name).flatten().null_count:
+            per_row = [row is not None and None in row for row in self.table.column(name).to_pylist()]
+            self.fail(per_row.index(True), name, "a null inside the list")
+
+    def _log_probabilities(self, responses: ListColumn) -> None:
+        present = {kind for kind, name in LOGPROB_COLUMNS.items() if self.table.column(name).null_count == 0}
+        declared = set(self.metadata.logprob_kinds)
+        for kind in sorted(present ^ declared):
+            state = "is filled, but not" if kind in present else "is empty, but"
+            self.fail(0, LOGPROB_COLUMNS.get(kind, kind), f"{state} among the file's logprob_kinds")
+        for name in (*LOGPROB_COLUMNS.values(), "trainer_entropies"):
+            column = list_column(self.table, name)
+            if column is None:
+                continue
+            wrong = column.lengths != responses.lengths
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                self.fail(row, name, f"{column.lengths[row]} values for {responses.lengths[row]} response tokens")
+            bad = ~np.isfinite(column.values)
+            if name != "trainer_entropies":
+                bad |= column.values > 0
+            if bad.any():
+                row, token = column.row_of(int(np.argmax(bad)))
+                value = float(column.values[np.argmax(bad)])
+                rule = "an entropy is finite" if name == "trainer_entropies" else "a log-probability is finite and at most 0"
+                self.fail(row, name, f"{value} at response token {token}, {rule}")
+
+
+def _codes(column: pa.Array) -> np.ndarray[Any, Any]:
+    """Equal integers for equal texts."""
+    codes: np.ndarray[Any, Any] = column.dictionary_encode().indices.to_numpy()
+    return codes
+
+
+def _differs(column: ListColumn, first: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Whether the list of each row differs from that of row `first[row]`."""
+    lengths = column.lengths
+    differs: np.ndarray[Any, Any] = lengths != lengths[first]
+    if differs.any():
+        return differs
+    shift = np.repeat(column.starts[:-1] - column.starts[first], lengths)
+    unequal = np.flatnonzero(column.values != column.values[np.arange(len(column.values)) - shift])
+    differs[np.searchsorted(column.starts, unequal, side="right") - 1] = True
+    return differs
