@@ -53,6 +53,11 @@ class LanguageModel:
             return set(kinds) == {"full_attention"}
         return getattr(config, "sliding_window", None) is None and not getattr(self.network, "_is_stateful", False)
 
+    @property
+    def trainable(self) -> list[torch.nn.Parameter]:
+        """The parameters that training changes, in the network's order."""
+        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
+
     def weights(self) -> dict[str, Tensor]:
         """Every distinct parameter by its Hugging Face name (a tied head appears once), sharing storage with the network."""
         return {name: parameter.detach() for name, parameter in self.network.named_parameters()}

@@ -232,8 +232,8 @@ def test_a_gradient_that_is_not_finite_is_not_blamed_on_the_rule_that_looks_at_i
     """Dot products of infinite gradients raise in the standard library; the rule is not at fault."""
     model_of(GAC())
     monkeypatch.setattr(
-        "gmc.training.update.Updater._summed_gradients",
-        lambda self: [torch.full_like(p, math.inf) for p in self.model.network.parameters()],
+        "gmc.training.update.model_gradient",
+        lambda model, *rest: Gradient([torch.full_like(p, math.inf) for p in model.trainable]),
     )
     with pytest.raises(NonFiniteError, match="the gradient of estimator gac is not finite"):
         train_run(tmp_path / "run", small_settings(*SMALL))

@@ -10,6 +10,7 @@ from gmc.comparison.measure import Measurer, Weights, cosine
 from gmc.comparison.stored import StoredBatch
 from gmc.errors import DataError
 from gmc.estimators.base import Estimator
+from gmc.estimators.errors import EstimatorStageError
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.importance import ImportanceSampling
 from gmc.estimators.normalizer import Normalizer
@@ -75,7 +76,7 @@ def compare_rules(
     for rule in rules:
         try:
             rows.append(_row(rule, measurer, reference, on_policy, normalizer))
-        except DataError as error:
+        except (DataError, EstimatorStageError) as error:
             not_measured[rule.name] = str(error)
         advance(1)
     log_rho_B = measurer.log_rho_B

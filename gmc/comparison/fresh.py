@@ -10,8 +10,10 @@ from gmc.estimators.base import leave_one_out
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.normalize import coefficients
+from gmc.gradients.rule_gradient import model_gradient
 from gmc.grading import Grader
 from gmc.rollouts.maker import sampling_seed
+from gmc.rollouts.respond import respond
 from gmc.scoring.scorer import Scorer
 
 
@@ -23,32 +25,28 @@ def fresh_gradients(
     advance: called with the number of newly finished responses. The repeats are independent; their mean is the estimate, and
     the cosine of two halves says how far it can be trusted.
     """
-    model = scorer.model
-    engine = TransformersEngine(model, compute_dtype=None)
+    engine = TransformersEngine(scorer.model, compute_dtype=None)
     prompts_P = [group[0].prompt_token_ids for group in stored.groups]
-    size = stored.metadata.group_size
-    parameters = [p for p in model.network.parameters() if p.requires_grad]
+    golds_P = [group[0].answer for group in stored.groups]
     gradients = []
     with Grader() as grader:
         for repeat in range(repeats):
-            seeds = [sampling_seed(seed, repeat, group) for group in range(len(prompts_P))]
-            sampled = engine.generate(prompts_P, group_size=size, sampling=stored.sampling, seeds=seeds, progress=advance)
-            pairs, cut = [], []
-            for group, completions in zip(stored.groups, sampled, strict=True):
-                for completion in completions:
-                    text = model.tokenizer.decode(completion.token_ids, skip_special_tokens=True)
-                    pairs.append((group[0].answer, str(text)))
-                    cut.append(completion.finish_reason == "length")
-            verdicts = grader.grade_many(pairs, truncated=cut)
-            rewards_PG = torch.tensor([float(verdict.correct) for verdict in verdicts]).reshape(-1, size)
-            current = scorer.forward(prompts_P, [[one.token_ids for one in group] for group in sampled])
+            groups = respond(
+                engine,
+                scorer.model.tokenizer,
+                grader,
+                prompts_P,
+                golds_P,
+                group_size=stored.metadata.group_size,
+                sampling=stored.sampling,
+                seeds=[sampling_seed(seed, repeat, group) for group in range(len(prompts_P))],
+                progress=advance,
+            )
+            rewards_PG = torch.tensor([[response.reward for response in group] for group in groups])
+            current = scorer.forward(prompts_P, [[response.completion.token_ids for response in group] for group in groups])
             weight_BT = coefficients(current.mask_BT, normalizer, stored.sampling.max_tokens)
-            for parameter in parameters:
-                parameter.grad = torch.zeros_like(parameter)
-            current.backward(weight_BT * leave_one_out(rewards_PG).reshape(-1, 1).to(weight_BT.device))
-            gradients.append(Gradient([p.grad for p in parameters if p.grad is not None]).clone())
-            for parameter in parameters:
-                parameter.grad = None
+            grad_BT = weight_BT * leave_one_out(rewards_PG).reshape(-1, 1).to(weight_BT.device)
+            gradients.append(model_gradient(scorer.model, current, grad_BT).clone())
     return gradients
 
 

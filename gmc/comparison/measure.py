@@ -14,12 +14,15 @@ from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
-from gmc.gradients.assemble import assemble
-from gmc.gradients.normalize import coefficients
+from gmc.gradients.assemble import assemble, behavior_logp
+from gmc.gradients.rule_calls import RuleCalls
+from gmc.gradients.rule_gradient import model_gradient, objective_weights, token_gradient
 from gmc.models import load_model
 from gmc.scoring.scorer import Scorer
 from gmc.store.run_directory import policy_name
 from gmc.store.shards.groups import token_ids
+
+NOT_MEASURED = "it was not measured. Run gmc.testing.check_estimator on the rule, or report this to its package"
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Weights:
 
 
 class Measurer:
-    """Measures rules one after the other on one batch under one model. The parameters' `.grad` are used and left zero."""
+    """Measures rules one after the other on one batch under one model. The parameters' `.grad` are used."""
 
     def __init__(self, scorer: Scorer, stored: StoredBatch, normalizer: Normalizer | None = None) -> None:
         """normalizer: for every rule; default each rule's own."""
@@ -48,14 +51,13 @@ class Measurer:
         self._ids = token_ids(stored.groups)
         self._current = scorer.forward(*self._ids)
         self._computed: dict[tuple[Need, int], Tensor] = {}
-        self.parameters = [p for p in scorer.model.network.parameters() if p.requires_grad]
 
     def batch(self, rule: Estimator) -> Batch:
         """The batch with what the rule needs. Raises `DataError` when the shards or the policy folder lack something."""
         computed: Mapping[Need, Tensor] = {
             need: self._compute(need, rule) for need in (Need.SCORE_NORMS, Need.ANCHOR_LOGP) if need in rule.needs
         }
-        batch = assemble(
+        return assemble(
             self._stored.groups,
             self._current.logp_BT,
             self._current.mask_BT,
@@ -66,32 +68,21 @@ class Measurer:
             planned_updates=max(1, self._stored.version),
             computed=computed,
         )
-        return batch.with_advantages(rule.advantages(batch))
 
     def gradient(self, rule: Estimator) -> tuple[Gradient, Weights, float]:
-        """The rule's gradient of the objective (ascent direction), its weights, and its learning-rate scale."""
-        batch = self.batch(rule)
-        objective_BT = rule.objective(batch)
-        masked_BT = torch.where(batch.mask_BT, objective_BT, torch.zeros_like(objective_BT))
-        (gradient_BT,) = torch.autograd.grad(masked_BT.sum(), batch.logp_BT)
-        if not bool(torch.isfinite(gradient_BT).all()):
+        """The rule's gradient of the objective (ascent direction), its weights, and its learning-rate scale.
+
+        Raises `EstimatorStageError` when the rule breaks its contract, `DataError` when it gives no gradient here.
+        """
+        calls = RuleCalls(rule, self._stored.version, NOT_MEASURED)
+        tokens = token_gradient(calls, self.batch(rule))
+        if not tokens.finite:
             raise DataError(f"estimator {rule.name}: its gradient on these rollouts is not finite")
-        normalizer = self._normalizer or rule.normalizer
-        gradient = self.backward(coefficients(batch.mask_BT, normalizer, batch.max_response_tokens) * gradient_BT)
-        result = rule.gradient(gradient)
+        grad_BT = objective_weights(tokens, self._normalizer or rule.normalizer)
+        result = calls.gradient(model_gradient(self._scorer.model, self._current, grad_BT).clone())
         if isinstance(result, Skip):
             raise DataError(f"estimator {rule.name}: skips this update")
-        return result, self._weights(gradient_BT, batch), rule.learning_rate_scale(batch)
-
-    def backward(self, grad_BT: Tensor) -> Gradient:
-        """Σ grad · ∂log π/∂θ over the stored responses."""
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
-        self._current.backward(grad_BT)
-        gradient = Gradient([parameter.grad for parameter in self.parameters if parameter.grad is not None]).clone()
-        for parameter in self.parameters:
-            parameter.grad = None
-        return gradient
+        return result, self._weights(tokens.gradient_BT, tokens.batch), calls.learning_rate_scale(tokens.batch)
 
     def _compute(self, need: Need, rule: Estimator) -> Tensor:
         key = (need, rule.anchor_lag if need is Need.ANCHOR_LOGP else 0)
@@ -135,18 +126,9 @@ class Measurer:
     @property
     def log_rho_B(self) -> Tensor:
         """log ρ of every stored response under the policy, float64."""
-        behavior = assemble(
-            self._stored.groups,
-            self._current.logp_BT,
-            self._current.mask_BT,
-            update=self._stored.version,
-            needs=frozenset({Need.BEHAVIOR_LOGP}),
-            logprob_kind=self._stored.logprob_kind,
-            max_response_tokens=self._stored.sampling.max_tokens,
-            planned_updates=1,
-            computed={},
-        )
-        return behavior.log_ratio_BT.detach().double().sum(-1)
+        current_BT = self._current.logp_BT
+        behavior_BT = behavior_logp(self._stored.groups, self._stored.logprob_kind, current_BT.shape[1])
+        return (current_BT - behavior_BT.to(current_BT.device)).double().sum(-1)
 
 
 def cosine(one: Gradient, other: Gradient) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gmc.engines.base import Completion, Engine
+from gmc.engines.base import Engine
 from gmc.errors import GmcError, UsageError
 from gmc.evaluation.benchmarks import Benchmark
 from gmc.evaluation.results import PartialResult, Result, result_record
@@ -16,6 +16,7 @@ from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimate
 from gmc.evaluation.spec import EvalSpec, Subject, description
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import Template, get_template
+from gmc.rollouts.respond import Response, respond
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -95,51 +96,55 @@ class _Responder:
     ) -> list[Sample]:
         """Graded samples of the chunk, in problem order, sampled ones first."""
         spec, stop = self._spec, self._template.stop
-        groups: list[list[tuple[str, int, Completion]]] = [[] for _ in problems]
         seeds = [_seed(spec.seed, spec.benchmark, problem.problem_id) for problem in problems]
+        groups: list[list[tuple[str, int, Response]]] = [[] for _ in problems]
         plans = []
         if spec.samples:
             plans.append((SAMPLED, spec.samples, spec.sampled(stop)))
         if spec.greedy:
             plans.append((GREEDY, 1, spec.greedily(stop)))
         for decoding, count, sampling in plans:
-            completions = self._engine.generate(
-                prompts_ids, group_size=count, sampling=sampling, seeds=seeds, progress=progress
+            answered = respond(
+                self._engine,
+                self._tokenizer,
+                self._grader,
+                prompts_ids,
+                [problem.answer for problem in problems],
+                group_size=count,
+                sampling=sampling,
+                seeds=seeds,
+                progress=progress,
             )
-            for group, responses in zip(groups, completions, strict=True):
-                group += [(decoding, number, completion) for number, completion in enumerate(responses)]
-        rows = [
-            (problem, prompt, ids, decoding, number, completion)
-            for problem, prompt, ids, group in zip(problems, prompts, prompts_ids, groups, strict=True)
-            for decoding, number, completion in group
-        ]
-        texts: list[str] = [str(self._tokenizer.decode(row[5].token_ids, skip_special_tokens=True)) for row in rows]
-        verdicts = self._grader.grade_many(
-            [(row[0].answer, text) for row, text in zip(rows, texts, strict=True)],
-            truncated=[row[5].finish_reason == "length" for row in rows],
-        )
-        if all(verdict.status == "crash" for verdict in verdicts):
+            for group, responses in zip(groups, answered, strict=True):
+                group += [(decoding, number, response) for number, response in enumerate(responses)]
+        if all(response.verdict.status == "crash" for group in groups for _, _, response in group):
             raise GmcError("every answer check of a chunk crashed, so its scores mean nothing; try `gmc grade` on one answer")
         return [
-            Sample(
-                problem_id=problem.problem_id,
-                kind=problem.kind,
-                decoding=decoding,
-                sample=number,
-                question=problem.question,
-                answer=problem.answer,
-                prompt=prompt,
-                prompt_token_ids=ids,
-                response=text,
-                response_token_ids=list(completion.token_ids),
-                finish_reason=completion.finish_reason,
-                prediction=verdict.prediction,
-                correct=verdict.correct,
-                grade=verdict.status,
-                tier=verdict.tier,
-            )
-            for (problem, prompt, ids, decoding, number, completion), text, verdict in zip(rows, texts, verdicts, strict=True)
+            _sample(problem, prompt, ids, decoding, number, response)
+            for problem, prompt, ids, group in zip(problems, prompts, prompts_ids, groups, strict=True)
+            for decoding, number, response in group
         ]
+
+
+def _sample(problem: Problem, prompt: str, ids: list[int], decoding: str, number: int, response: Response) -> Sample:
+    completion, verdict = response.completion, response.verdict
+    return Sample(
+        problem_id=problem.problem_id,
+        kind=problem.kind,
+        decoding=decoding,
+        sample=number,
+        question=problem.question,
+        answer=problem.answer,
+        prompt=prompt,
+        prompt_token_ids=ids,
+        response=response.text,
+        response_token_ids=list(completion.token_ids),
+        finish_reason=completion.finish_reason,
+        prediction=verdict.prediction,
+        correct=verdict.correct,
+        grade=verdict.status,
+        tier=verdict.tier,
+    )
 
 
 def _record(

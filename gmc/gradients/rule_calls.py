@@ -24,7 +24,7 @@ NOT_RESUMED = "the run was left as it is. Install the version of the package tha
 
 @dataclass(frozen=True)
 class RuleCalls:
-    """The stages of `estimator` in one update.
+    """The stages of `estimator` in one update. consequence: what follows from a failing stage, in one clause and a cure.
 
     Each method calls the stage of its name and raises `EstimatorStageError` when the rule raises or returns something else
     than `gmc.estimators.base` says. All are called before the optimizer's step, so the weights are then as they were.
@@ -32,6 +32,7 @@ class RuleCalls:
 
     estimator: Estimator
     update: int
+    consequence: str = NOT_APPLIED
 
     def advantages(self, batch: Batch) -> Tensor:
         """Stage 1."""
@@ -84,7 +85,7 @@ class RuleCalls:
             self.estimator.load_state_dict(state)
 
     @contextmanager
-    def _stage(self, stage: str, consequence: str = NOT_APPLIED) -> Iterator[None]:
+    def _stage(self, stage: str, consequence: str | None = None) -> Iterator[None]:
         try:
             yield
         except (GmcError, EstimatorError, torch.OutOfMemoryError):
@@ -92,7 +93,7 @@ class RuleCalls:
         except Exception as error:  # a rule can fail in any way; its error is chained, named and told in one line
             what = str(error) if isinstance(error, results.StageResultError) else f"raised {in_one_line(error)}"
             where = f"estimator {_named(self.estimator)}, update {self.update}"
-            raise EstimatorStageError(f"{where}: {stage} {what}; {consequence}") from error
+            raise EstimatorStageError(f"{where}: {stage} {what}; {consequence or self.consequence}") from error
 
 
 def _named(estimator: Estimator) -> str:

@@ -12,13 +12,14 @@ from functools import lru_cache
 
 from gmc import __version__
 from gmc.config.settings import Settings
-from gmc.engines.base import Completion, Engine
+from gmc.engines.base import Engine
 from gmc.errors import GmcError
 from gmc.grading import Grader
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import Template
 from gmc.ranks import ALONE, Ranks
+from gmc.rollouts.respond import Response, respond
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import token_ids
 from gmc.store.shards.rollout import Rollout, ShardMetadata
@@ -85,14 +86,22 @@ class RolloutMaker:
             self.engine.load_weights(self.model.weights())
             self._handed_over = version
         prompts = self._prompts(batch)
-        groups = self.engine.generate(
+        groups = respond(
+            self.engine,
+            self.model.tokenizer,
+            self.grader,
             [prompt.token_ids for prompt in prompts],
+            [prompt.problem.answer for prompt in prompts],
             group_size=rollout.group_size,
             sampling=rollout.sampling(self.template.stop),
             seeds=[sampling_seed(seed, batch, prompt.group) for prompt in prompts],
             progress=progress,
         )
-        mine = self._graded(batch, version, prompts, groups)
+        mine = [
+            self._row(batch, version, prompt, sample, response)
+            for prompt, responses in zip(prompts, groups, strict=True)
+            for sample, response in enumerate(responses)
+        ]
         rows = sorted((row for rows in self.ranks.collect(mine) for row in rows), key=lambda row: (row.group, row.sample))
         if all(row.grade == "crash" for row in rows):
             raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
@@ -132,39 +141,25 @@ class RolloutMaker:
             mine.append(_Prompt(group, problem, text, self.template.encode(text, self.model.tokenizer)))
         return mine
 
-    def _graded(
-        self, batch: int, version: int, prompts: Sequence[_Prompt], groups: Sequence[Sequence[Completion]]
-    ) -> list[Rollout]:
-        samples = [
-            (prompt, sample, completion, str(self.model.tokenizer.decode(completion.token_ids, skip_special_tokens=True)))
-            for prompt, completions in zip(prompts, groups, strict=True)
-            for sample, completion in enumerate(completions)
-        ]
-        verdicts = self.grader.grade_many(
-            [(prompt.problem.answer, response) for prompt, _, _, response in samples],
-            truncated=[completion.finish_reason == "length" for _, _, completion, _ in samples],
+    def _row(self, batch: int, version: int, prompt: _Prompt, sample: int, response: Response) -> Rollout:
+        return Rollout(
+            run_id=self.run_id,
+            problem_id=prompt.problem.problem_id,
+            batch=batch,
+            group=prompt.group,
+            sample=sample,
+            policy_version=version,
+            prompt_token_ids=prompt.token_ids,
+            response_token_ids=response.completion.token_ids,
+            finish_reason=response.completion.finish_reason,
+            reward=response.reward,
+            grade=response.verdict.status,
+            answer=prompt.problem.answer,
+            prediction=response.verdict.prediction,
+            prompt=prompt.text,
+            response=response.text,
+            engine_logprobs=response.completion.logprobs,
         )
-        return [
-            Rollout(
-                run_id=self.run_id,
-                problem_id=prompt.problem.problem_id,
-                batch=batch,
-                group=prompt.group,
-                sample=sample,
-                policy_version=version,
-                prompt_token_ids=prompt.token_ids,
-                response_token_ids=completion.token_ids,
-                finish_reason=completion.finish_reason,
-                reward=1.0 if verdict.correct else 0.0,
-                grade=verdict.status,
-                answer=prompt.problem.answer,
-                prediction=verdict.prediction,
-                prompt=prompt.text,
-                response=response,
-                engine_logprobs=completion.logprobs,
-            )
-            for (prompt, sample, completion, response), verdict in zip(samples, verdicts, strict=True)
-        ]
 
     def _score(self, rows: Sequence[Rollout]) -> None:
         if self.scorer is None:

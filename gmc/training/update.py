@@ -14,8 +14,8 @@ from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.assemble import assemble, behavior_logp
-from gmc.gradients.normalize import coefficients
 from gmc.gradients.rule_calls import RuleCalls
+from gmc.gradients.rule_gradient import is_finite, model_gradient, objective_weights, token_gradient
 from gmc.models import LanguageModel
 from gmc.ranks import ALONE, Ranks
 from gmc.scoring.scorer import Forward, Scorer
@@ -52,14 +52,12 @@ class Updater:
         rule = RuleCalls(self.estimator, update)
         self.anchors.remember()
         current = self.scorer.forward(*token_ids(groups))
-        batch = self._assemble(groups, current, update)
-        batch = batch.with_advantages(rule.advantages(batch))
-        gradient_BT = rule.objective_gradient(batch)
-        self._require_finite([gradient_BT], groups, update, "the loss gradient")
+        tokens = token_gradient(rule, self._assemble(groups, current, update))
+        batch = tokens.batch
+        self._require_finite([tokens.gradient_BT], groups, update, "the loss gradient")
 
-        self._zero_gradients()
-        current.backward(-coefficients(batch.mask_BT, self.normalizer, batch.max_response_tokens) * gradient_BT)
-        summed = Gradient(self._summed_gradients())
+        loss_gradient_BT = -objective_weights(tokens, self.normalizer)
+        summed = model_gradient(self.model, current, loss_gradient_BT, self.ranks)
         if rule.uses_gradient:
             self._require_finite(summed.tensors, groups, update, "the gradient")
         gradient = rule.gradient(summed)
@@ -69,7 +67,7 @@ class Updater:
 
         metrics = rollout_metrics(groups, update)
         metrics |= self._ratio_metrics(groups, batch, rule.epsilon(batch, REPORT_EPSILON))
-        metrics |= weight_metrics(gradient_BT, batch.advantages_PG.reshape(-1), batch.mask_BT)
+        metrics |= weight_metrics(tokens.gradient_BT, batch.advantages_PG.reshape(-1), batch.mask_BT)
         metrics |= rule.metrics(batch)
         if not isinstance(gradient, Skip):
             set_learning_rate(self.optimizer, rate * scale)
@@ -116,28 +114,15 @@ class Updater:
 
     def _clipped(self, gradient: Gradient, groups: Groups, update: int) -> float:
         """Put the gradient in place for the optimizer, clipped; returns its norm before."""
-        parameters = self._parameters()
+        parameters = self.model.trainable
         for parameter, tensor in zip(parameters, gradient.tensors, strict=True):
             parameter.grad = tensor
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.optimizer.clip_norm)
         self._require_finite([norm], groups, update, "the gradient")
         return norm.item()
 
-    def _parameters(self) -> list[torch.nn.Parameter]:
-        return [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
-
-    def _summed_gradients(self) -> list[Tensor]:
-        gradients = [parameter.grad for parameter in self._parameters() if parameter.grad is not None]
-        self.ranks.add(gradients)
-        return gradients
-
-    def _zero_gradients(self) -> None:
-        # Not None: with nothing to learn from (all rewards equal) the optimizer's moments must still decay.
-        for parameter in self._parameters():
-            parameter.grad = torch.zeros_like(parameter)
-
     def _require_finite(self, tensors: Sequence[Tensor], groups: Groups, update: int, what: str) -> None:
-        if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        if not is_finite(tensors):
             batches = sorted({group[0].batch for group in groups})
             raise NonFiniteError(
                 f"update {update} (batches {batches}): {what} of estimator {self.estimator.name} is not finite; the update was "

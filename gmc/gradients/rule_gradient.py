@@ -1,0 +1,62 @@
+"""One rule on one batch: its stages on log-probs, then the model's gradient. Training and comparison both go this way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gmc.estimators.batch import Batch
+from gmc.estimators.gradient import Gradient
+from gmc.estimators.normalizer import Normalizer
+from gmc.gradients.normalize import coefficients
+from gmc.gradients.rule_calls import RuleCalls
+from gmc.models import LanguageModel
+from gmc.ranks import ALONE, Ranks
+from gmc.scoring.scorer import Forward
+
+
+@dataclass(frozen=True)
+class TokenGradient:
+    """What a rule made of a batch. batch: with its advantages; gradient_BT: ∂ Σ masked objective / ∂ log π, before any
+    normalizer, so for a rule of weights it is weight times advantage."""
+
+    batch: Batch
+    gradient_BT: Tensor
+
+    @property
+    def finite(self) -> bool:
+        """Whether every value is a number."""
+        return is_finite([self.gradient_BT])
+
+
+def token_gradient(rule: RuleCalls, batch: Batch) -> TokenGradient:
+    """Stages 1 and 2 of a rule. Raises `EstimatorStageError` when the rule breaks its contract."""
+    batch = batch.with_advantages(rule.advantages(batch))
+    return TokenGradient(batch, rule.objective_gradient(batch))
+
+
+def objective_weights(tokens: TokenGradient, normalizer: Normalizer) -> Tensor:
+    """∂ scalar objective / ∂ log π by token (B, T): the token gradient under a loss normalizer."""
+    batch = tokens.batch
+    return coefficients(batch.mask_BT, normalizer, batch.max_response_tokens) * tokens.gradient_BT
+
+
+def model_gradient(model: LanguageModel, current: Forward, grad_BT: Tensor, ranks: Ranks = ALONE) -> Gradient:
+    """Σ grad · ∂ log π / ∂θ over the batch, summed over ranks; it is left in the parameters' `.grad`.
+
+    A parameter that no response reaches gets zeros, not None: with nothing to learn from (all rewards equal) an optimizer's
+    moments must still decay.
+    """
+    parameters = model.trainable
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    current.backward(grad_BT)
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    ranks.add(gradients)
+    return Gradient(gradients)
+
+
+def is_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every value of every tensor is a number."""
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
