@@ -229,17 +229,17 @@ def test_crash_of_every_check_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_grader_learns_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flags: list[bool] = []
+    told: list[tuple[str, bool]] = []
     grade_many = Grader.grade_many
 
     def watched(self: Grader, pairs: list[tuple[str, str]], *, truncated: list[bool]) -> list[Verdict]:
-        flags.extend(truncated)
+        told.extend((response, cut_off) for (_, response), cut_off in zip(pairs, truncated, strict=True))
         return grade_many(self, pairs, truncated=truncated)
 
     monkeypatch.setattr(Grader, "grade_many", watched)
     samples = run(tmp_path).samples()
-    cut_off = {name: [s.finish_reason == "length" for s in samples if s.decoding == name] for name in ("sampled", "greedy")}
-    assert flags == cut_off["sampled"] + cut_off["greedy"]
+    assert sorted(told) == sorted((sample.response, sample.finish_reason == "length") for sample in samples)
+    assert {cut_off for _, cut_off in told} == {True, False}
 
 
 def test_scores_join_by_key_not_by_position(tmp_path: Path) -> None:
