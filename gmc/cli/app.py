@@ -17,7 +17,6 @@ from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
 from gmc.cli.train import train
 from gmc.errors import GmcError
-from gmc.estimators.errors import EstimatorError
 
 HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "grade", "status"]
 
@@ -31,7 +30,7 @@ class _OneLineErrors(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (GmcError, EstimatorError) as error:
+        except GmcError as error:
             typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
             raise typer.Exit(error.exit_code) from error
         except OSError as error:

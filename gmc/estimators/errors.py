@@ -1,10 +1,10 @@
 """Errors about rules: unknown, ambiguous, broken, with a refused setting (exit code 2), or failing in an update (1)."""
 
+from gmc.errors import UsageError
 
-class EstimatorError(ValueError):
+
+class EstimatorError(UsageError):
     """A rule cannot be given or used as asked. One line that names the rule and what there is to do."""
-
-    exit_code = 2
 
 
 class UnknownEstimatorError(EstimatorError):

@@ -13,9 +13,10 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch
 from gmc.estimators.composition import ComposedEstimator
 from gmc.estimators.epsilon import CappingEstimator
-from gmc.estimators.errors import EstimatorError, EstimatorStageError
+from gmc.estimators.errors import EstimatorStageError
 from gmc.estimators.gradient import Gradient, Skip
-from gmc.estimators.registry import in_one_line, origin
+from gmc.estimators.registry import origin
+from gmc.registry import in_one_line
 
 NOT_APPLIED = "the update was not applied. Run gmc.testing.check_estimator on the rule, or report this to its package"
 NOT_SAVED = "no checkpoint was written. Run gmc.testing.check_estimator on the rule, or report this to its package"
@@ -88,7 +89,7 @@ class RuleCalls:
     def _stage(self, stage: str, consequence: str | None = None) -> Iterator[None]:
         try:
             yield
-        except (GmcError, EstimatorError, torch.OutOfMemoryError):
+        except (GmcError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # a rule can fail in any way; its error is chained, named and told in one line
             what = str(error) if isinstance(error, results.StageResultError) else f"raised {in_one_line(error)}"
