@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.cli.following import follower_settings
-from gmc.cli.output import settings_tree
 from gmc.config import resolve_settings
+from gmc.config.settings import settings_tree
 from gmc.errors import GmcError, UsageError
 from gmc.store.files import write_text
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from training_runs import metrics_of, small_settings, train_run
 
-from gmc.cli.output import settings_tree
+from gmc.config.settings import settings_tree
 from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.errors import EstimatorError, EstimatorStageError

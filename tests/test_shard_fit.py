@@ -16,7 +16,7 @@ from gmc.store.shards.writer import write_shard
 @pytest.fixture
 def run(tmp_path):
     directory = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
-    generate_batches(directory, small_settings("rollout.batches=2"), advance=lambda count: None, say=lambda text: None)
+    generate_batches(directory, small_settings("rollout.batches=2"), advance=lambda count: None)
     return directory
 
 

@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gmc.cli.output import settings_tree
-from gmc.cli.training_view import run_training
 from gmc.config import Settings, resolve_settings
-from gmc.store.run_directory import RunDirectory
+from gmc.training import run
+from gmc.training.signals import stop_on_signals
 
 TIMINGS = ("time/",)
 
@@ -19,11 +18,10 @@ def small_settings(*assignments: str, **flags: Any) -> Settings:
 
 
 def train_run(path: Path, settings: Settings, *, resume: bool = False, rollouts_from: Path | None = None) -> dict[str, Any]:
-    """`gmc train` without the command line; returns its summary."""
-    directory = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=False)
-    with directory.lock():
-        directory.save_settings("train", settings_tree(settings))
-        return run_training(directory, settings, rollouts_from=rollouts_from)
+    """`gmc.training.run.train_run`, stopping on signals as the command does; returns its record."""
+    with stop_on_signals() as stop:
+        result = run.train_run(path, settings, resume=resume, rollouts_from=rollouts_from, stopping=lambda: bool(stop))
+    return result.record()
 
 
 def metrics_of(path: Path) -> list[dict[str, Any]]:

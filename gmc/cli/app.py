@@ -12,6 +12,7 @@ import gmc
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
 from gmc.cli.grade import grade
+from gmc.cli.logs import show_logs
 from gmc.cli.rollout import rollout
 from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
@@ -71,7 +72,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    show_logs()
 
 
 def main() -> None:

@@ -186,42 +186,32 @@ def evaluate(
         print_settings(settings, as_json=json)
         return
 
-    from gmc.cli.output import say, settings_tree
-    from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
-    from gmc.evaluation.plan import make_task
-    from gmc.evaluation.subjects import base_candidate, model_candidate, run_candidates
+    from gmc.config.settings import settings_tree
+    from gmc.evaluation.run import Request
     from gmc.store.run_directory import RunDirectory
 
-    benchmarks = select_benchmarks(settings.eval.benchmarks)
-    for name in settings.eval.benchmarks:
-        if name in SUITES:
-            say(f"{name}: {', '.join(SUITES[name].benchmarks)} ({SUITES[name].note})")
-    if problems is not None:
-        benchmarks.append(file_benchmark(problems, question_field, answer_field))
-    if model is not None:
-        candidates, directory, reference = [model_candidate(model)], out or Path("evals"), None
-    else:
-        opened = RunDirectory.open(run)
-        candidates, directory = run_candidates(opened, policy), out or opened.evals
-        reference = base_candidate(opened) if base else None
-    tasks = [
-        make_task(
-            benchmark,
-            settings,
-            data_directory=bench_data,
-            template_id=template,
-            trained_on=settings if settled else None,
-            strict=not last_number,
-            batch_sequences=batch_sequences,
-            fit_length=max_tokens is None and not any("max_tokens" in text for text in set_ or ()),
-        )
-        for benchmark in benchmarks
-    ]
-    if model is None:
+    opened = RunDirectory.open(run) if model is None else None
+    request = Request(
+        run=opened,
+        policy=policy,
+        base=base,
+        problems=problems,
+        question_field=question_field,
+        answer_field=answer_field,
+        data_directory=bench_data,
+        template=template,
+        last_number=last_number,
+        batch_sequences=batch_sequences,
+        fit_length=max_tokens is None and not any("max_tokens" in text for text in set_ or ()),
+        trained=bool(settled),
+        out=out,
+        resume=resume,
+    )
+    if opened is not None:
         opened.save_settings("eval", settings_tree(settings))
     from gmc.cli.eval_view import run_evaluation  # last: it imports torch
 
-    run_evaluation(candidates, reference, tasks, settings, directory=directory, resume=resume, as_json=json)
+    run_evaluation(request, settings, as_json=json)
 
 
 eval_app.command("arms")(arms)

@@ -1,14 +1,12 @@
 """What a person sees of an evaluation, and the one object of `--json`."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from gmc.cli.output import print_json, say, stderr
 from gmc.cli.progress import progress_bar
 from gmc.config.settings import Settings
-from gmc.evaluation.compare import Comparison, compare, comparison_record
+from gmc.evaluation.compare import Comparison
 from gmc.evaluation.curve import write_curve
 from gmc.evaluation.plan import Task
 from gmc.evaluation.report import (
@@ -19,25 +17,13 @@ from gmc.evaluation.report import (
     settings_line,
     warning_lines,
 )
-from gmc.evaluation.results import Result
+from gmc.evaluation.run import Evaluation, Request, evaluate_run
 from gmc.evaluation.runner import Progress
-from gmc.evaluation.scores import mean_score
-from gmc.evaluation.session import evaluate_all
 from gmc.evaluation.subjects import Candidate
 
 
-def run_evaluation(
-    candidates: Sequence[Candidate],
-    reference: Candidate | None,
-    tasks: Sequence[Task],
-    settings: Settings,
-    *,
-    directory: Path,
-    resume: bool,
-    as_json: bool,
-) -> None:
+def run_evaluation(request: Request, settings: Settings, *, as_json: bool) -> None:
     """Evaluate, then show tables, comparisons with the reference, curves over several policies, and where the files lie."""
-    everyone = [*([reference] if reference else []), *candidates]
     with ExitStack() as bars:
 
         def watch(candidate: Candidate, task: Task) -> Progress:
@@ -50,38 +36,43 @@ def run_evaluation(
             return progress
 
         try:
-            found = evaluate_all(everyone, tasks, settings, directory=directory, resume=resume, watch=watch)
+            evaluation = evaluate_run(request, settings, watch=watch)
         except KeyboardInterrupt:
             bars.close()
-            say(f"stopped; what is done is in {directory}: give the same command with --resume to go on")
+            say("stopped; give the same command with --resume to go on with what is done")
             raise
-    results = [found[candidate][index] for index in range(len(tasks)) for candidate in everyone]
-    for table in result_tables(results):
-        stderr.print(table)
-    means = _means(found)
-    comparisons = _comparisons(found, reference, candidates)
-    for comparison in comparisons:
-        show_comparison(comparison)
-    curves = []
-    if len(candidates) > 1:
-        curves = [write_curve([found[c][index] for c in everyone], directory) for index in range(len(tasks))]
-    for line in dict.fromkeys(line for result in results for line in warning_lines(result)):
-        say(line)
-    for result in found[everyone[-1]]:
-        say(settings_line(result))
-    for result in results:
-        say(f"samples {result.samples_path}, scores {result.scores_path}")
+    curves = _curves(evaluation)
+    _show(evaluation)
     for points, plot in curves:
         say(f"curve {points}, plot {plot}")
     if as_json:
-        print_json(
-            {
-                "results": [{"file": str(result.scores_path), **result.record} for result in results],
-                "means": means,
-                "comparisons": [comparison_record(comparison) for comparison in comparisons],
-                "curves": [{"points": str(points), "plot": str(plot)} for points, plot in curves],
-            }
-        )
+        files = [{"points": str(points), "plot": str(plot)} for points, plot in curves]
+        print_json({**evaluation.record(), "curves": files})
+
+
+def _show(evaluation: Evaluation) -> None:
+    results = evaluation.results
+    for table in result_tables(results):
+        stderr.print(table)
+    for candidate, values in evaluation.means().items():
+        names = [result.record["benchmark"] for result in evaluation.found[candidate]]
+        stderr.print(mean_table(candidate.label, values, names))
+    for comparison in evaluation.comparisons():
+        show_comparison(comparison)
+    for line in dict.fromkeys(line for result in results for line in warning_lines(result)):
+        say(line)
+    for result in list(evaluation.found.values())[-1]:
+        say(settings_line(result))
+    for result in results:
+        say(f"samples {result.samples_path}, scores {result.scores_path}")
+
+
+def _curves(evaluation: Evaluation) -> list[tuple[Path, Path]]:
+    """One curve a benchmark where several policies of a run were evaluated: its points and its plot."""
+    policies = len(evaluation.found) - (evaluation.reference is not None)
+    if policies < 2:
+        return []
+    return [write_curve(results, evaluation.directory) for results in zip(*evaluation.found.values(), strict=True)]
 
 
 def show_comparison(comparison: Comparison) -> None:
@@ -94,30 +85,3 @@ def show_comparison(comparison: Comparison) -> None:
     runs = {result.record["model"]["run_id"] for result in (comparison.first, comparison.second)}
     if len(runs - {""}) > 1:
         say("intervals are over problems; another training seed may differ by more: gmc eval arms compares over seeds")
-
-
-def _means(found: dict[Candidate, list[Result]]) -> list[dict[str, Any]]:
-    """The mean over benchmarks, for each policy that was evaluated on several."""
-    means = []
-    for candidate, results in found.items():
-        if len(results) < 2:
-            continue
-        names = [result.record["benchmark"] for result in results]
-        values = mean_score(results)
-        stderr.print(mean_table(candidate.label, values, names))
-        means += [
-            {"model": candidate.label, "score": kind, "benchmarks": names, **vars(value)} for kind, value in values.items()
-        ]
-    return means
-
-
-def _comparisons(
-    found: dict[Candidate, list[Result]], reference: Candidate | None, candidates: Sequence[Candidate]
-) -> list[Comparison]:
-    if reference is None:
-        return []
-    return [
-        compare(base, result)
-        for base, result in zip(found[reference], found[candidates[-1]], strict=True)
-        if base.scores_path != result.scores_path
-    ]

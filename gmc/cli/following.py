@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gmc.cli.output import say, settings_tree
+from gmc.cli.output import say
 from gmc.config import resolve_settings
-from gmc.config.settings import Settings
+from gmc.config.settings import Settings, settings_tree
 from gmc.errors import GmcError, UsageError
 from gmc.resolving.settled import settled_settings
 
@@ -81,13 +81,13 @@ class StateLines:
 
 def follow(run: Path, settings: Settings) -> dict[str, Any]:
     """Follow the run; returns the summary of `--json`."""
-    from gmc.cli.signals import stop_on_signals
     from gmc.generation.following import follow_run
     from gmc.store.run_directory import RunDirectory
+    from gmc.training.signals import stop_on_signals
 
     directory = RunDirectory.open(run)
     with stop_on_signals() as stop:
-        summary = follow_run(directory, settings, say=say, progress=StateLines(), stopping=lambda: bool(stop))
+        summary = follow_run(directory, settings, progress=StateLines(), stopping=lambda: bool(stop))
     ended = f"stopped by {stop.signal_name}" if stop else "the run has ended"
     say(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
     return {"run": str(run), **summary}

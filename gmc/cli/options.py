@@ -5,28 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from gmc.config.flags import SETTING_OF
+
 RUN_PANEL = "Run"
 SETTINGS_PANEL = "Settings"
-
-SETTING_OF = {
-    "estimator": "estimator.name",
-    "delay": "delay",
-    "updates": "train.updates",
-    "learning_rate": "optimizer.learning_rate",
-    "model": "model.source",
-    "problems": "problems.source",
-    "question_field": "problems.question_field",
-    "answer_field": "problems.answer_field",
-    "batches": "rollout.batches",
-    "prompts": "rollout.prompts",
-    "group_size": "rollout.group_size",
-    "engine": "rollout.engine",
-    "temperature": "rollout.temperature",
-    "max_tokens": "rollout.max_tokens",
-    "logprobs": "rollout.logprobs",
-    "seed": "seed",
-}
-"""The setting behind each flag of `gmc rollout` and `gmc train`, by parameter name."""
 
 RunOption = Annotated[Path, typer.Option("--run", help="Run directory.", rich_help_panel=RUN_PANEL)]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what the run holds.", rich_help_panel=RUN_PANEL)]

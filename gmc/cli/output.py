@@ -1,6 +1,5 @@
 """What a person sees: stderr for people, stdout for machines."""
 
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +8,7 @@ import tomli_w
 import typer
 from rich.console import Console
 
-from gmc.config.settings import Settings
+from gmc.config.settings import Settings, settings_tree
 from gmc.store.files import strict_json
 
 stderr = Console(stderr=True, highlight=False)
@@ -26,12 +25,6 @@ def print_json(record: Mapping[str, Any]) -> None:
     sys.stdout.flush()  # a full disk is met here, where it becomes one line
 
 
-def settings_tree(settings: Settings) -> dict[str, Any]:
-    """Settings as plain values without None (TOML has no null)."""
-    tree: dict[str, Any] = _without_none(json.loads(settings.model_dump_json()))
-    return tree
-
-
 def print_settings(settings: Settings, *, as_json: bool) -> None:
     """The resolved settings of `--dry-run`, on stdout."""
     tree = settings_tree(settings)
@@ -39,9 +32,3 @@ def print_settings(settings: Settings, *, as_json: bool) -> None:
         print_json(tree)
     else:
         typer.echo(tomli_w.dumps(tree), nl=False)
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return value

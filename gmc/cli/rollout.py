@@ -40,7 +40,7 @@ def rollout(
     json: options.JsonOption = False,
 ) -> None:
     """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
-    from gmc.cli.output import print_settings, settings_tree
+    from gmc.cli.output import print_settings
     from gmc.config import resolve_settings
     from gmc.resolving.settled import settled_settings
 
@@ -60,26 +60,18 @@ def rollout(
 
     from gmc.cli.output import print_json, say
     from gmc.cli.progress import progress_bar
-    from gmc.generation.filling import generate_batches
-    from gmc.store.run_directory import RunDirectory
+    from gmc.generation.filling import fill_run
 
-    settings.rollout.sampling(())  # a sampling value that training cannot use is refused before anything is created
-    directory = RunDirectory.for_training(
-        run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
-    )
-    with directory.lock():
-        directory.save_settings("rollout", settings_tree(settings))
-        total = settings.rollout.batches * settings.rollout.prompts * settings.rollout.group_size
-        with progress_bar("rollout", total, "responses") as bar:
-            summary = generate_batches(directory, settings, advance=bar.advance, say=say)
+    total = settings.rollout.batches * settings.rollout.prompts * settings.rollout.group_size
+    with progress_bar("rollout", total, "responses") as bar:
+        summary = fill_run(run, settings, resume=resume, overwrite=overwrite, advance=bar.advance)
     say(
-        f"rollout batches in {directory.rollouts}: {summary['batches']} ({summary['made']} new); "
-        f"{summary['responses']} responses, "
-        f"{100 * summary['accuracy']:.1f} % correct, {100 * summary['cut_off']:.1f} % cut off at the length limit, "
-        f"mean length {summary['mean_length']:.1f} tokens"
+        f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
+        f"{100 * summary.accuracy:.1f} % correct, {100 * summary.cut_off:.1f} % cut off at the length limit, "
+        f"mean length {summary.mean_length:.1f} tokens"
     )
     if json:
-        print_json({"run": str(run), **summary})
+        print_json(summary.record())
 
 
 def _follow(

@@ -1,5 +1,6 @@
 """`gmc train`: reinforcement learning on rollouts as stale as the delay says."""
 
+import logging
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gmc.cli import options
+from gmc.cli.logs import show_logs
 
 if TYPE_CHECKING:
-    from gmc.config import Settings
+    from gmc.training.run import TrainingResult
 
 
 def train(
@@ -61,11 +63,11 @@ def train(
     json: options.JsonOption = False,
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
-    from gmc.cli.output import print_settings, settings_tree
+    from gmc.cli.output import print_settings
     from gmc.config import resolve_settings
     from gmc.config.settings import LIVE
     from gmc.errors import UsageError
-    from gmc.estimators.registry import build_estimator
+    from gmc.resolving.checks import check_settings
     from gmc.resolving.settled import settled_settings
 
     if live and delay is not None:
@@ -76,43 +78,44 @@ def train(
         flags=options.flags(context) | ({"delay": LIVE} if live else {}),
         assignments=set_ or (),
     )
-    build_estimator(settings.estimator["name"], {key: value for key, value in settings.estimator.items() if key != "name"})
-    settings.rollout.sampling(())
-    _check_delay(settings)
+    check_settings(settings)
     if dry_run:
         print_settings(settings, as_json=json)
         return
 
     from gmc.cli.output import print_json
-    from gmc.cli.training_view import run_training
+    from gmc.cli.training_view import TrainingView
     from gmc.ranks import joined_ranks
-    from gmc.store.run_directory import RunDirectory
+    from gmc.training.run import train_run
+    from gmc.training.signals import stop_on_signals
 
-    def claim() -> RunDirectory:
-        directory = RunDirectory.for_training(
-            run, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+    with joined_ranks() as ranks, ExitStack() as resources, stop_on_signals() as stop:
+        if not ranks.leads:
+            show_logs(logging.ERROR)
+        result = train_run(
+            run,
+            settings,
+            resume=resume,
+            overwrite=overwrite,
+            rollouts_from=rollouts,
+            observer=resources.enter_context(TrainingView()) if ranks.leads else None,
+            stopping=lambda: bool(stop),
+            ranks=ranks,
         )
-        resources.enter_context(directory.lock())
-        directory.save_settings("train", settings_tree(settings))
-        return directory
-
-    with joined_ranks() as ranks, ExitStack() as resources:
-        summary = run_training(ranks.from_lead(claim), settings, rollouts_from=rollouts, ranks=ranks)
-    if json and ranks.leads:
-        print_json(summary)
-    if not summary["finished"]:
+    if ranks.leads:
+        _say_end(result, stop.signal_name)
+        if json:
+            print_json(result.record())
+    if not result.finished:
         raise typer.Exit(1)
 
 
-def _check_delay(settings: "Settings") -> None:
-    """Refuse a bad delay before anything is created; what depends on shards or on a file is checked when the run is open."""
-    from gmc.delays.spec import delay_spec_kind, parse_delay
-    from gmc.errors import UsageError
+def _say_end(result: "TrainingResult", signal_name: str | None) -> None:
+    from gmc.cli.output import say
+    from gmc.store.run_directory import RunDirectory
 
-    kind, _, name = settings.delay.partition(":")
-    if kind == "schedule" and not Path(name).is_file():
-        raise UsageError(f"--delay {settings.delay}: no such file; gmc simulate-delay writes one")
-    if not settings.is_live and delay_spec_kind(settings.delay) not in ("shards", "schedule"):
-        rollout = settings.rollout
-        updates = settings.train.updates
-        parse_delay(settings.delay, prompts=rollout.prompts, group_size=rollout.group_size, seed=settings.seed, updates=updates)
+    if result.finished:
+        run = RunDirectory.open(result.run)
+        say(f"policy version {result.updates} is in {run.policies}, metrics in {run.metrics}; next: gmc eval")
+    else:
+        say(f"stopped by {signal_name or 'another rank'} after update {result.updates}; go on with --resume")

@@ -177,3 +177,15 @@ class Settings(Section):
                 "eval": self.eval.model_copy(update={"max_tokens": self.eval.max_tokens or longest}),
             }
         )
+
+
+def settings_tree(settings: Settings) -> dict[str, Any]:
+    """Settings as plain values without None (TOML has no null)."""
+    tree: dict[str, Any] = _without_none(settings.model_dump(mode="json"))
+    return tree
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return value

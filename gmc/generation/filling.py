@@ -1,26 +1,70 @@
 """Filling a run with rollouts of its initial policy: what `gmc rollout` does."""
 
+import logging
 from collections.abc import Callable
-from typing import Any
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from gmc.config.settings import Settings
+from gmc.config.settings import Settings, settings_tree
 from gmc.engines.noise import measure_noise
 from gmc.errors import UsageError
 from gmc.models import weights_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.rollouts.maker import RolloutMaker
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.store.shards.writer import write_shard
 
+log = logging.getLogger(__name__)
 
-def generate_batches(
-    run: RunDirectory, settings: Settings, *, advance: Callable[[int], None], say: Callable[[str], None]
-) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class RolloutSummary:
+    """What a run holds after `generate_batches`. batches: asked for, of which `made` are new; accuracy and cut_off: shares of
+    all responses; mean_length: tokens; problems: in the data set; weights: hash of the policy that made them."""
+
+    run: Path
+    batches: int
+    responses: int
+    made: int
+    cut_off: float
+    accuracy: float
+    mean_length: float
+    problems: int
+    weights: str
+
+    def record(self) -> dict[str, object]:
+        """As the one JSON object of `gmc rollout --json`."""
+        return {**vars(self), "run": str(self.run)}
+
+
+def fill_run(
+    path: Path,
+    settings: Settings,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    advance: Callable[[int], None] = lambda count: None,
+) -> RolloutSummary:
+    """Make the run directory `path`, or go on with it, and write its rollouts by the initial policy.
+
+    resume: go on with a run that has rollouts; overwrite: delete it first; advance: called with the number of newly finished
+    responses, those already on disk included. Raises `GmcError` in one line; whole batches are on the disk then.
+    """
+    settings.rollout.sampling(())  # a sampling value that training cannot use is refused before anything is created
+    run = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite)
+    with run.lock():
+        run.save_settings("rollout", settings_tree(settings))
+        return generate_batches(run, settings, advance=advance)
+
+
+def generate_batches(run: RunDirectory, settings: Settings, *, advance: Callable[[int], None]) -> RolloutSummary:
     """Write the launch batches 0 … `rollout.batches`−1 that the run does not hold yet, all by policy version 0.
 
-    advance: called with the number of newly finished responses, those already on disk included. Returns counts, accuracy and
-    mean response length (tokens) over all batches asked for. Raises `UsageError` for a run that has trained: its rollouts come
-    from `gmc train`.
+    The caller holds the run's lock. advance: called with the number of newly finished responses, those already on disk
+    included. Raises `UsageError` for a run that has trained: its rollouts come from `gmc train`.
     """
     if run.has_trained:
         raise UsageError(f"{run.path}: this run has trained; its trainer makes its rollouts. Use another --run.")
@@ -28,37 +72,45 @@ def generate_batches(
     run.bind_weights(weights_hash(model.weights()))
     store = RolloutStore(run.rollouts, run.run_id)
     store.clean()
-    engine = build_engine(settings, model, run.engine_log("rollout"))
-    try:
+    with closing(build_engine(settings, model, run.engine_log("rollout"))) as engine:
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
         with maker.grader:
             for note in maker.problem_set.notes:
-                say(note)
-            metadata = maker.metadata()
-            on_disk = {stored.batch: stored for stored in store.list()}
-            rewards, lengths, cut_off, made = [], [], 0, 0
-            for batch in range(settings.rollout.batches):
-                if batch in on_disk:
-                    rows = store.read(on_disk[batch], tokenizer_hash=metadata.tokenizer_hash).rollouts
-                    advance(len(rows))
-                else:
-                    rows = maker.make(batch, 0, advance)
-                    write_shard(store.path_for(batch, 0), rows, metadata)
-                    made += 1
-                if batch == 0 and (noise := measure_noise(rows)):
-                    say(str(noise))
-                rewards += [row.reward for row in rows]
-                cut_off += sum(row.finish_reason == "length" for row in rows)
-                lengths += [len(row.response_token_ids) for row in rows]
-    finally:
-        engine.close()
-    return {
-        "batches": settings.rollout.batches,
-        "responses": len(rewards),
-        "made": made,
-        "cut_off": cut_off / len(rewards),
-        "accuracy": sum(rewards) / len(rewards),
-        "mean_length": sum(lengths) / len(lengths),
-        "problems": len(maker.problem_set),
-        "weights": run.record.weights_hash,
-    }
+                log.info(note)
+            made, rows = _fill(store, maker, settings.rollout.batches, advance)
+    count = len(rows)
+    return RolloutSummary(
+        run=run.path,
+        batches=settings.rollout.batches,
+        responses=count,
+        made=made,
+        cut_off=sum(row.cut_off for row in rows) / count,
+        accuracy=sum(row.reward for row in rows) / count,
+        mean_length=sum(row.length for row in rows) / count,
+        problems=len(maker.problem_set),
+        weights=run.record.weights_hash,
+    )
+
+
+class _Row(NamedTuple):
+    reward: float
+    length: int
+    cut_off: bool
+
+
+def _fill(store: RolloutStore, maker: RolloutMaker, batches: int, advance: Callable[[int], None]) -> tuple[int, list[_Row]]:
+    """How many batches were made, and what is counted of every row."""
+    metadata = maker.metadata()
+    on_disk = {stored.batch: stored for stored in store.list()}
+    counted: list[_Row] = []
+    for batch in range(batches):
+        if batch in on_disk:
+            rows = store.read(on_disk[batch], tokenizer_hash=metadata.tokenizer_hash).rollouts
+            advance(len(rows))
+        else:
+            rows = maker.make(batch, 0, advance)
+            write_shard(store.path_for(batch, 0), rows, metadata)
+        if batch == 0 and (noise := measure_noise(rows)):
+            log.info(str(noise))
+        counted += [_Row(row.reward, len(row.response_token_ids), row.finish_reason == "length") for row in rows]
+    return sum(batch not in on_disk for batch in range(batches)), counted

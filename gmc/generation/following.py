@@ -1,8 +1,9 @@
 """What a follower does with a model: it loads published policies into it and writes batches of rollouts."""
 
+import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,19 @@ from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.rollout import ShardMetadata
 from gmc.store.shards.writer import write_shard
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 def follow_run(
-    run: RunDirectory, settings: Settings, *, say: Say, progress: Say, stopping: Callable[[], bool] = lambda: False
+    run: RunDirectory,
+    settings: Settings,
+    *,
+    progress: Callable[[str], None] = lambda state: None,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Follow a live run until it ends or `stopping` says so; returns counts.
 
-    settings: those of the run's trainer, with this follower's own engine. say: told what happens once; progress: every state.
+    settings: those of the run's trainer, with this follower's own engine. progress: called with every state, in words.
     """
     rest = {key: value for key, value in settings.estimator.items() if key != "name"}
     settings = with_needs(settings, build_estimator(settings.estimator["name"], rest))
@@ -43,7 +48,7 @@ def follow_run(
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
         resources.callback(maker.grader.close)
-        work = _PolicyWork(maker, say)
+        work = _PolicyWork(maker)
         follower = Follower(
             run,
             Work(work.load_policy, work.make_batch),
@@ -67,17 +72,15 @@ def follow_run(
 class _PolicyWork:
     """Loads policies into the maker's model and makes batches with it."""
 
-    def __init__(self, maker: RolloutMaker, say: Say) -> None:
+    def __init__(self, maker: RolloutMaker) -> None:
         self._maker = maker
-        self._say = say
         self._metadata: ShardMetadata | None = None
         self._noise_reported = False
 
     def load_policy(self, folder: Path) -> None:
         """Put the published weights in place. Raises `DataError` when they are not those that the policy's record names."""
         info = read_policy_info(folder)
-        with _no_progress_bars():
-            published = load_model(folder).weights()
+        published = load_model(folder).weights()
         with torch.no_grad():
             for name, parameter in self._maker.model.weights().items():
                 parameter.copy_(published[name])
@@ -100,19 +103,5 @@ class _PolicyWork:
         if not self._noise_reported:
             self._noise_reported = True
             if noise := measure_noise(rows):
-                self._say(str(noise))
+                log.info(str(noise))
         return Made(len(rows), sum(len(row.response_token_ids) for row in rows))
-
-
-@contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """transformers draws a bar for each model it loads; a follower loads one for every version."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]

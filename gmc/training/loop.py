@@ -8,21 +8,21 @@ for n = 0 … N−1:
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from gmc.training.session import Session
 
 
-class Observer(Protocol):
-    """Is told how the loop goes on; the command line draws it."""
+class Observer:
+    """Is told how the loop goes on. A command draws it, a notebook may print it; this one does nothing."""
+
+    def opened(self, version: int, planned_updates: int, responses_to_fill: int | None) -> None:
+        """The session is open at `version`; so many responses come before the first update, None when that is not known."""
 
     def generated(self, responses: int) -> None:
         """So many more responses have been sampled."""
-        ...
 
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         """An update is done."""
-        ...
 
 
 def train(session: Session, observer: Observer, stopping: Callable[[], bool]) -> bool:

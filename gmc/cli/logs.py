@@ -1,0 +1,25 @@
+"""What the library logs, as a person at a terminal sees it: one plain line a message, on stderr, beside a progress bar."""
+
+import logging
+
+from gmc.cli.output import stderr
+
+LIBRARY = "gmc"
+
+
+class ConsoleHandler(logging.Handler):
+    """Prints messages through rich, so that a live progress bar stays below them. Warnings and errors say what they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one message."""
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        stderr.print(level + record.getMessage(), markup=False, soft_wrap=True)
+
+
+def show_logs(level: int = logging.INFO) -> None:
+    """Send the library's messages from `level` on to the terminal. Calling again only changes the level."""
+    logger = logging.getLogger(LIBRARY)
+    if not any(isinstance(handler, ConsoleHandler) for handler in logger.handlers):
+        logger.addHandler(ConsoleHandler())
+        logger.propagate = False
+    logger.setLevel(level)

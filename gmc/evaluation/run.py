@@ -1,0 +1,154 @@
+"""One evaluation from what is asked to its results: what `gmc eval` and `gmc.evaluate` do."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gmc.config.settings import Settings
+from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
+from gmc.evaluation.compare import Comparison, compare, comparison_record
+from gmc.evaluation.plan import Task, make_task
+from gmc.evaluation.results import Result
+from gmc.evaluation.scores import mean_score
+from gmc.evaluation.session import Watch, evaluate_all
+from gmc.evaluation.statistics import Estimate
+from gmc.evaluation.subjects import Candidate, base_candidate, model_candidate, run_candidates
+from gmc.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    import pandas
+
+log = logging.getLogger(__name__)
+
+MODEL_RESULTS = Path("evals")
+"""Where results of a model that belongs to no run go."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is evaluated, and how it is asked beyond what the settings say.
+
+    run: whose policies; None evaluates `settings.model.source`. policy: "latest", a version or "all". base: the model the run
+    started from, too. problems: a problem file or hub id as one more benchmark, with its fields. data_directory: a folder of
+    benchmark files in place of the hub. template: a prompt template id instead of the run's own. last_number: a number that
+    merely stands last counts as an answer. trained: whether the settings are those that the run was trained with.
+    """
+
+    run: RunDirectory | None = None
+    policy: str = "latest"
+    base: bool = False
+    problems: str | None = None
+    question_field: str | None = None
+    answer_field: str | None = None
+    data_directory: Path | None = None
+    template: str | None = None
+    last_number: bool = False
+    batch_sequences: int = 256
+    fit_length: bool = True
+    trained: bool = True
+    out: Path | None = None
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Finished results. found: each candidate's results, one a benchmark, the reference first where there is one."""
+
+    found: dict[Candidate, list[Result]]
+    reference: Candidate | None
+    directory: Path
+
+    @property
+    def results(self) -> list[Result]:
+        """Every result, benchmark by benchmark."""
+        return [result for each in zip(*self.found.values(), strict=True) for result in each]
+
+    def means(self) -> dict[Candidate, dict[str, Estimate]]:
+        """The mean over benchmarks by score, for each policy that was evaluated on several."""
+        return {candidate: mean_score(results) for candidate, results in self.found.items() if len(results) > 1}
+
+    def comparisons(self) -> list[Comparison]:
+        """The newest policy against the reference, problem by problem, one a benchmark."""
+        if self.reference is None:
+            return []
+        pairs = zip(self.found[self.reference], list(self.found.values())[-1], strict=True)
+        return [compare(base, result) for base, result in pairs if base.scores_path != result.scores_path]
+
+    def record(self) -> dict[str, Any]:
+        """As JSON: what `gmc eval --json` prints, curves aside."""
+        return {
+            "results": [{"file": str(result.scores_path), **result.record} for result in self.results],
+            "means": [
+                {"model": candidate.label, "score": kind, "benchmarks": _names(self.found[candidate]), **vars(value)}
+                for candidate, values in self.means().items()
+                for kind, value in values.items()
+            ],
+            "comparisons": [comparison_record(comparison) for comparison in self.comparisons()],
+        }
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """One row a score: benchmark, model, version, score, and the estimate with its 95 % interval."""
+        import pandas
+
+        return pandas.DataFrame(
+            [
+                {
+                    "benchmark": result.record["benchmark"],
+                    "model": candidate.label,
+                    "version": candidate.version,
+                    "score": name,
+                    **vars(value),
+                }
+                for candidate, results in self.found.items()
+                for result in results
+                for name, value in result.estimates().items()
+            ]
+        )
+
+
+def evaluate_run(request: Request, settings: Settings, *, watch: Watch) -> Evaluation:
+    """Evaluate what is asked for; results lie in RUN/evals or `request.out`. watch: gives what shows the progress of each.
+
+    Raises `UsageError` or `DataError` in one line for a policy, benchmark or problem file that is not there.
+    """
+    candidates, reference, directory = _subjects(request, settings)
+    everyone = [*([reference] if reference else []), *candidates]
+    tasks = _tasks(request, settings)
+    found = evaluate_all(everyone, tasks, settings, directory=directory, resume=request.resume, watch=watch)
+    return Evaluation(found, reference, directory)
+
+
+def _subjects(request: Request, settings: Settings) -> tuple[Sequence[Candidate], Candidate | None, Path]:
+    run = request.run
+    if run is None:
+        return [model_candidate(settings.model.source)], None, request.out or MODEL_RESULTS
+    reference = base_candidate(run) if request.base else None
+    return run_candidates(run, request.policy), reference, request.out or run.evals
+
+
+def _tasks(request: Request, settings: Settings) -> list[Task]:
+    benchmarks = select_benchmarks(settings.eval.benchmarks)
+    for name in settings.eval.benchmarks:
+        if name in SUITES:
+            log.info("%s: %s (%s)", name, ", ".join(SUITES[name].benchmarks), SUITES[name].note)
+    if request.problems is not None:
+        benchmarks.append(file_benchmark(request.problems, request.question_field, request.answer_field))
+    return [
+        make_task(
+            benchmark,
+            settings,
+            data_directory=request.data_directory,
+            template_id=request.template,
+            trained_on=settings if request.trained else None,
+            strict=not request.last_number,
+            batch_sequences=request.batch_sequences,
+            fit_length=request.fit_length,
+        )
+        for benchmark in benchmarks
+    ]
+
+
+def _names(results: Sequence[Result]) -> list[str]:
+    return [result.record["benchmark"] for result in results]

@@ -1,0 +1,171 @@
+"""gmc as a library: what the commands do, from Python. `import gmc` costs nothing; each name here is loaded on first use.
+
+    run = gmc.Run("runs/demo")
+    gmc.rollout(run, batches=4)
+    gmc.train(run, estimator="gmc", delay=64, updates=100, on_update=print)
+    scores = gmc.evaluate(run)
+    frame = gmc.read_rollouts(run)
+
+Settings are given as the commands' flags (`group_size=8`), by dotted key (`settings={"optimizer.beta1": 0.8}`) and by recipe.
+Errors are those of the commands: `gmc.GmcError`, one line that names what is wrong and the cure. Messages go to the logger
+"gmc".
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gmc.config import Settings, resolve_settings
+from gmc.config.flags import settings_of_flags
+from gmc.resolving.settled import settled_settings
+from gmc.store.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    import pandas
+
+    from gmc.evaluation.run import Evaluation
+    from gmc.generation.filling import RolloutSummary
+    from gmc.training.run import TrainingResult
+
+
+class Run:
+    """A run directory, which need not exist yet. path: where it is or will be."""
+
+    def __init__(self, path: "str | os.PathLike[str] | Run") -> None:
+        self.path: Path = path.path if isinstance(path, Run) else Path(path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def directory(self) -> RunDirectory:
+        """Every path in it, its id and its lock. Raises `UsageError` when there is no run yet."""
+        return RunDirectory.open(self.path)
+
+    def metrics(self) -> "pandas.DataFrame":
+        """What every update logged: one row an update, see docs/metrics.md."""
+        import pandas
+
+        from gmc.store.logs import read_metrics
+
+        return pandas.DataFrame(read_metrics(self.directory.metrics))
+
+
+def rollout(
+    run: "Run | str | os.PathLike[str]",
+    *,
+    recipe: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    on_responses: Callable[[int], None] | None = None,
+    **flags: Any,
+) -> "RolloutSummary":
+    """Sample, judge and store batches of rollouts with the initial policy: `gmc rollout`.
+
+    flags: the command's, such as batches=4 or model="folder"; settings: any other by dotted key; on_responses: called with the
+    number of newly finished responses. Raises `UsageError` for an unknown flag or setting, `GmcError` for what cannot be done.
+    """
+    from gmc.generation.filling import fill_run
+
+    path = Run(run).path
+    resolved = _resolved(path, recipe, settings, flags, resume=resume, overwrite=overwrite)
+    advance = on_responses or (lambda count: None)
+    return fill_run(path, resolved, resume=resume, overwrite=overwrite, advance=advance)
+
+
+def train(
+    run: "Run | str | os.PathLike[str]",
+    *,
+    recipe: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    rollouts: "Run | str | os.PathLike[str] | None" = None,
+    on_update: Callable[[int, dict[str, float]], None] | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    **flags: Any,
+) -> "TrainingResult":
+    """Train on rollouts as stale as `delay` says: `gmc train`.
+
+    flags: the command's, such as estimator="gmc", delay=64, updates=100; settings: any other by dotted key; rollouts: a run
+    whose version-0 rollouts are imported; on_update: called with (update, metrics) after each; stopping: polled between
+    updates, a run that it stops goes on with `resume`. Raises as `rollout`.
+    """
+    from gmc.training.loop import Observer
+    from gmc.training.run import train_run
+
+    class Callback(Observer):
+        def updated(self, update: int, metrics: dict[str, float]) -> None:
+            if on_update is not None:
+                on_update(update, metrics)
+
+    path = Run(run).path
+    resolved = _resolved(path, recipe, settings, flags, resume=resume, overwrite=overwrite)
+    return train_run(
+        path,
+        resolved,
+        resume=resume,
+        overwrite=overwrite,
+        rollouts_from=None if rollouts is None else Run(rollouts).path,
+        observer=Callback(),
+        stopping=stopping,
+    )
+
+
+def evaluate(
+    run: "Run | str | os.PathLike[str] | None" = None,
+    *,
+    model: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **asked: Any,
+) -> "Evaluation":
+    """Score the policies of a run, or a model, on benchmarks: `gmc eval`. `.to_frame()` of the result is a table of scores.
+
+    settings: such as {"eval.benchmarks": ["math500"], "eval.samples": 4}; asked: fields of `gmc.evaluation.run.Request`, such
+    as policy="all", base=True, problems="mine.jsonl". Raises `UsageError` or `DataError` for what is not there.
+    """
+    from gmc.errors import UsageError
+    from gmc.evaluation.run import Request, evaluate_run
+
+    if (run is None) == (model is None):
+        raise UsageError("evaluate: give a run or a model, one of them")
+    path = None if run is None else Run(run).path
+    settled = {} if path is None else settled_settings(path, resume=False, overwrite=False)
+    wanted = settings_of_flags({"model": model}) | dict(settings or {})
+    resolved = resolve_settings(settled=settled, flags=wanted)
+    directory = None if path is None else RunDirectory.open(path)
+    request = Request(run=directory, trained=bool(settled), **asked)
+    return evaluate_run(request, resolved, watch=lambda candidate, task: lambda share, new: None)
+
+
+def read_rollouts(run: "Run | str | os.PathLike[str]") -> "pandas.DataFrame":
+    """Every rollout of a run, or of a folder of shards: one row a response, columns as in docs/shards.md.
+
+    Raises `DataError` for a damaged shard, `UsageError` where there are none.
+    """
+    import pandas
+
+    from gmc.errors import UsageError
+    from gmc.store.shards.reader import read_shard
+    from gmc.store.shards.store import scan
+
+    folder = RunDirectory.rollouts_of(Run(run).path)
+    rows = [row for stored in scan(folder) for row in read_shard(stored.path).rollouts]
+    if not rows:
+        raise UsageError(f"{folder}: no rollouts here; gmc rollout or gmc train make some")
+    return pandas.DataFrame(rows)
+
+
+def _resolved(
+    path: Path,
+    recipe: str | None,
+    settings: Mapping[str, Any] | None,
+    flags: Mapping[str, Any],
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Settings:
+    settled = settled_settings(path, resume=resume, overwrite=overwrite)
+    return resolve_settings(settled=settled, recipe=recipe, flags=settings_of_flags(flags) | dict(settings or {}))

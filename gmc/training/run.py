@@ -1,0 +1,146 @@
+"""One training run from its directory to its last policy: what `gmc train` and `gmc.train` do."""
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gmc.config.settings import Settings, settings_tree
+from gmc.live.ending import mark_ended
+from gmc.ranks import ALONE, Ranks
+from gmc.resolving.checks import check_settings
+from gmc.store.run_directory import RunDirectory
+from gmc.training.loop import Observer, train
+from gmc.training.opening import open_session
+from gmc.training.session import Session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training run ended.
+
+    updates: made so far, those of earlier commands included; finished: whether all planned ones are made; metrics: of the
+    last update made now, empty when none was.
+    """
+
+    run: Path
+    estimator: str
+    delay: str
+    updates: int
+    planned_updates: int
+    finished: bool
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def record(self) -> dict[str, object]:
+        """As the one JSON object of `gmc train --json`."""
+        own = {name: value for name, value in vars(self).items() if name != "metrics"}
+        return {**own, "run": str(self.run), **self.metrics}
+
+
+class _Watch(Observer):
+    """Passes everything on, and remembers what the end of a run reports."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.last: dict[str, float] = {}
+        self.updates = self.without_gradient = 0
+
+    def opened(self, version: int, planned_updates: int, responses_to_fill: int | None) -> None:
+        self._observer.opened(version, planned_updates, responses_to_fill)
+
+    def generated(self, responses: int) -> None:
+        self._observer.generated(responses)
+
+    def updated(self, update: int, metrics: dict[str, float]) -> None:
+        self.last = metrics
+        self.updates += 1
+        self.without_gradient += metrics["reward/equal_groups_share"] == 1
+        self._observer.updated(update, metrics)
+
+
+def train_run(
+    path: Path,
+    settings: Settings,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    rollouts_from: Path | None = None,
+    observer: Observer | None = None,
+    stopping: Callable[[], bool] = lambda: False,
+    ranks: Ranks = ALONE,
+) -> TrainingResult:
+    """Train in the run directory `path` until all updates are made or `stopping` says so, and publish the final policy.
+
+    resume: go on with a run that has trained; overwrite: delete it first; rollouts_from: a run whose version-0 rollouts are
+    imported; observer: is told how it goes; ranks: the processes that train together, all of which call, rank 0 alone changes
+    the disk. Raises `GmcError` in one line; what is done is then on the disk, and `resume` goes on from it.
+    """
+    check_settings(settings)
+
+    def claim() -> RunDirectory:
+        directory = RunDirectory.for_training(
+            path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+        )
+        resources.enter_context(directory.lock())
+        directory.save_settings("train", settings_tree(settings))
+        return directory
+
+    with ExitStack() as resources:
+        directory = ranks.from_lead(claim)
+        session = open_session(
+            directory, settings, resources, rollouts_from=rollouts_from, say=log.info, stopping=stopping, ranks=ranks
+        )
+        _log_start(session, directory)
+        watch = _Watch(observer or Observer())
+        watch.opened(session.version, session.planned_updates, _responses_to_fill(session, settings))
+        finished = _train(session, watch, lambda: ranks.any(stopping()))
+        _log_nothing_learned(watch)
+        if finished:
+            session.publish()
+            if settings.is_live and ranks.leads:
+                mark_ended(directory, session.version)
+    return TrainingResult(
+        directory.path,
+        session.updater.estimator.name,
+        settings.delay,
+        session.version,
+        session.planned_updates,
+        finished,
+        watch.last,
+    )
+
+
+def _train(session: Session, observer: Observer, stopping: Callable[[], bool]) -> bool:
+    failed = True
+    try:
+        finished = train(session, observer, stopping)
+        failed = False
+    finally:
+        for tracker in session.trackers:
+            tracker.close(failed=failed)
+    return finished
+
+
+def _responses_to_fill(session: Session, settings: Settings) -> int | None:
+    batches, rollout = session.queue.to_fill, settings.rollout
+    return None if batches is None else batches * rollout.prompts * rollout.group_size
+
+
+def _log_start(session: Session, directory: RunDirectory) -> None:
+    if session.version == session.planned_updates:
+        log.info("all %d updates of %s are done; add more with --resume --updates N", session.version, directory.path)
+    elif session.version:
+        log.info("resuming %s at update %d of %d", directory.path, session.version, session.planned_updates)
+
+
+def _log_nothing_learned(watch: _Watch) -> None:
+    if watch.updates and 2 * watch.without_gradient > watch.updates:
+        log.warning(
+            "%d of %d updates had equal rewards in every group and taught nothing: the problems are too hard or too easy for "
+            "this model, or its answers are not found (see gmc grade)",
+            watch.without_gradient,
+            watch.updates,
+        )
