@@ -14,8 +14,8 @@ from gmc.delays.base import delay_of
 from gmc.live.claims import reopen_lost
 from gmc.live.cleanup import clean_policies
 from gmc.live.ending import mark_ended
-from gmc.live.follow import Follower, Made, Work
-from gmc.live.followers import TRAINER, Pulse, Watcher
+from gmc.live.follow import BatchCounts, Follower, Work
+from gmc.live.heartbeats import TRAINER, HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
 from gmc.store.files import append_jsonl, fsync_file, read_jsonl, ready_directory, write_json
 from gmc.store.logs import cut_log, read_used
@@ -40,10 +40,10 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
         record = json.loads((folder / "gmc.json").read_text("utf-8"))
         loaded.append(record["version"])
 
-    def make_batch(batch: int, version: int, path: Path) -> Made:
+    def make_batch(batch: int, version: int, path: Path) -> BatchCounts:
         time.sleep(seconds * random.Random(batch).uniform(0.5, 1.5))
         write_json(path, {"batch": batch, "version": version, "loaded": loaded[-1]})
-        return Made(responses=4, tokens=40)
+        return BatchCounts(responses=4, tokens=40)
 
     Follower(run, Work(load_policy, make_batch), max_ahead=max_ahead, lease_seconds=lease).follow()
 
@@ -58,10 +58,10 @@ def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: i
         watcher = Watcher(run.followers, 1.0)
         store = RolloutStore(run.rollouts, run.run_id)
         used = {group.batch for groups in read_used(run.used) for group in groups}
-        with Pulse(run.followers, TRAINER, 1.0).beating() as pulse:
+        with HeartbeatWriter(run.followers, TRAINER, 1.0).beating() as heartbeat:
             publish(run, version)
             while version < updates:
-                pulse.say(f"waiting for the batch of update {version}")
+                heartbeat.write(f"waiting for the batch of update {version}")
                 stored = wait_for_batch(run, store, used, watcher=watcher, patience_seconds=60, say=print)
                 assert stored is not None
                 shard = json.loads(stored.path.read_text("utf-8"))

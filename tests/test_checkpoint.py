@@ -224,8 +224,8 @@ def test_one_flipped_bit_is_an_error(tmp_path: Path, part: str) -> None:
         load_newest(tmp_path)
 
 
-@pytest.mark.parametrize("planned", ["x", [], 1.5])
-def test_a_state_of_another_type_is_an_error(tmp_path: Path, planned: Any) -> None:
-    save(tmp_path, 2, extra={"planned_updates": planned})
-    with pytest.raises(DataError, match=r"u000002: .*planned_updates"):
+@pytest.mark.parametrize("source", ["x", [], 1.5])
+def test_a_state_of_another_type_is_an_error(tmp_path: Path, source: Any) -> None:
+    save(tmp_path, 2, extra={"source": source})
+    with pytest.raises(DataError, match=r"u000002: .*source"):
         load_newest(tmp_path)

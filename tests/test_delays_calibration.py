@@ -1,5 +1,6 @@
 """`length:mean=M`: the clock is found from the first batches and gives the mean delay asked for."""
 
+import json
 import math
 from itertools import chain
 from statistics import mean
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from delay_drives import constant, drive
 
-from gmc.delays.spec import parse_delay
+from gmc.delays.registry import parse_delay
 from gmc.errors import DataError, UsageError
 
 
@@ -30,8 +31,8 @@ def test_the_mean_delay_is_the_one_asked_for_within_5_percent(spec, seed):
 
 def test_the_batches_that_calibrate_are_of_version_0_and_used_like_others():
     model = parse_delay("length:mean=12", prompts=8, group_size=2, seed=0, updates=40)
-    run = drive(model, 40, lognormal(0, group_size=2))
     assert model.calibration_batches == 6
+    run = drive(model, 40, lognormal(0, group_size=2))
     assert [version for batch, version in run.launches if batch < 6] == [0] * 6
     assert len({ref for groups in run.taken for ref in groups}) == 8 * 40
 
@@ -40,7 +41,7 @@ def test_the_clock_is_a_pure_function_of_seed_and_lengths():
     def clock(seed, lengths):
         model = parse_delay("length:mean=10", prompts=4, group_size=2, seed=seed, updates=30)
         model.calibrate([lengths(batch) for batch in range(model.calibration_batches)])
-        return model.calibrated_clock
+        return model.state_dict()["clock"]
 
     assert clock(0, lognormal(1, 4, 2)) == clock(0, lognormal(1, 4, 2))
     assert clock(0, lognormal(1, 4, 2)) != clock(0, lognormal(2, 4, 2))
@@ -50,17 +51,25 @@ def test_the_clock_is_a_pure_function_of_seed_and_lengths():
 
 
 def test_a_known_clock_is_kept_when_more_updates_are_planned():
-    def run(updates, clock=None):
-        model = parse_delay("length:mean=10", prompts=4, group_size=2, seed=0, updates=updates, calibrated_clock=clock)
+    def run(updates, state=None):
+        model = parse_delay("length:mean=10", prompts=4, group_size=2, seed=0, updates=updates)
+        model.load_state_dict(state or {})
         return model, drive(model, updates, lognormal(1, 4, 2))
 
     first, short = run(30)
-    again, long = run(50, first.calibrated_clock)
+    again, long = run(50, json.loads(json.dumps(first.state_dict())))
     assert again.calibration_batches == 0
-    assert again.calibrated_clock == first.calibrated_clock
+    assert again.state_dict() == first.state_dict()
     assert long.taken[:30] == short.taken
     assert long.launches[: len(short.launches)] == short.launches
-    assert run(50)[0].calibrated_clock != first.calibrated_clock
+    assert run(50)[0].state_dict() != first.state_dict()
+
+
+@pytest.mark.parametrize("state", [{"clock": -1.0}, {"clock": "2"}, {"clock": math.inf}, {"clock": 2.0, "more": 1}])
+def test_state_that_is_no_clock_is_refused(state):
+    model = parse_delay("length:mean=10", prompts=4, group_size=2, seed=0, updates=30)
+    with pytest.raises(ValueError, match="is a clock"):
+        model.load_state_dict(state)
 
 
 def test_constant_lengths_give_the_delay_of_a_fixed_one():

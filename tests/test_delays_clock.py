@@ -9,29 +9,29 @@ from hypothesis import strategies as st
 
 from gmc.delays.base import GroupRef
 from gmc.delays.clock import ClockDelay
-from gmc.delays.durations import Duration
-from gmc.delays.spec import parse_delay
+from gmc.delays.registry import parse_delay
 from gmc.errors import UsageError
 
 
-class Given(Duration):
+class TableDelay(ClockDelay):
     """Durations from a table, repeated."""
 
-    def __init__(self, table):
+    def __init__(self, table, prompts, updates):
+        super().__init__(prompts=prompts, updates=updates)
         self.table = table
 
-    def of_groups(self, batch, lengths_PG):
+    def durations(self, batch, lengths_PG):
         row = self.table[batch % len(self.table)]
         return [float(row[group % len(row)]) for group in range(len(lengths_PG))]
 
 
-def definition(durations, prompts, updates):
+def definition(delays, prompts, updates):
     """Starts, groups and versions by the words of the model: an update starts when the one before is done and P groups are
     ready, takes the P earliest, and a batch due at time b comes from the updates done by then."""
-    batches = updates + int(max(max(row) for row in durations.table)) + 2
+    batches = updates + int(max(max(row) for row in delays.table)) + 2
     groups = []
     for batch in range(batches):
-        for group, duration in enumerate(durations.of_groups(batch, [[]] * prompts)):
+        for group, duration in enumerate(delays.durations(batch, [[]] * prompts)):
             groups.append((batch + duration, batch, group))
     starts, taken = [], []
     for _ in range(updates):
@@ -49,9 +49,9 @@ tables = st.lists(st.lists(st.integers(0, 60).map(lambda value: value / 8), min_
 @settings(max_examples=150, deadline=None)
 @given(tables, st.integers(1, 4), st.integers(1, 25))
 def test_the_clock_equals_its_definition(table, prompts, updates):
-    delays = ClockDelay(Given(table), prompts=prompts, updates=updates)
+    delays = TableDelay(table, prompts, updates)
     run = drive(delays, updates, constant(1, prompts))
-    starts, taken, versions = definition(Given(table), prompts, updates)
+    starts, taken, versions = definition(delays, prompts, updates)
     assert delays.starts == starts
     assert run.taken == taken
     assert run.versions == {batch: versions[batch] for batch in run.versions}
@@ -90,8 +90,7 @@ def test_every_model_conserves_orders_and_repeats_itself(spec, seed, prompts, up
 @settings(max_examples=30, deadline=None)
 def test_no_group_starves(slow, updates):
     """A group that takes much longer than all others is taken in the first update after it is ready."""
-    durations = Given([[9.0 * slow, 0.5]] + [[0.5, 0.5]] * 400)
-    delays = ClockDelay(durations, prompts=2, updates=updates)
+    delays = TableDelay([[9.0 * slow, 0.5]] + [[0.5, 0.5]] * 400, 2, updates)
     run = drive(delays, updates, constant(1, 2))
     when = [update for update, groups in enumerate(run.taken) if GroupRef(0, 0) in groups]
     first = [update for update, start in enumerate(delays.starts) if start >= 9.0 * slow]

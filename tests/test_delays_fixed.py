@@ -5,7 +5,7 @@ from delay_drives import constant, drive, varied
 
 from gmc.delays.base import GroupRef
 from gmc.delays.fixed import FixedDelay
-from gmc.delays.spec import parse_delay
+from gmc.delays.registry import parse_delay
 
 P, UPDATES = 4, 12
 

@@ -5,11 +5,10 @@ import pyarrow.parquet as pq
 import pytest
 from delay_drives import drive, varied
 
-from gmc.delays.base import GroupRef, GroupTimes
+from gmc.delays.base import GroupRef, GroupTimes, ShardContents
+from gmc.delays.registry import parse_delay
 from gmc.delays.replay import ScheduleDelay
 from gmc.delays.schedule import ScheduleRow, read_schedule, schedule_of_run, write_schedule
-from gmc.delays.shards import ShardContents
-from gmc.delays.spec import parse_delay
 from gmc.errors import DataError, UsageError
 from gmc.simulator.lengths import DrawnLengths
 from gmc.simulator.simulate import simulate

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from gmc.delays.base import GroupRef
-from gmc.delays.calibration import CalibratedClockDelay
-from gmc.delays.clock import ClockDelay
+from gmc.delays.base import GroupRef, ShardContents
+from gmc.delays.drawn import GeometricDelay, LognormalDelay, UniformDelay
 from gmc.delays.fixed import FixedDelay
-from gmc.delays.shards import ShardContents, ShardsDelay
-from gmc.delays.spec import EXAMPLES, delay_spec_kind, parse_delay
+from gmc.delays.length import CalibratedLengthDelay, LengthDelay
+from gmc.delays.registry import EXAMPLES, delay_class, list_delays, parse_delay
+from gmc.delays.shards import ShardsDelay
 from gmc.errors import UsageError
 
 
@@ -23,27 +23,29 @@ def parse(spec, **changes):
     [
         ("0", "fixed", FixedDelay),
         ("256", "fixed", FixedDelay),
-        ("uniform:0:64", "uniform", ClockDelay),
-        ("geometric:32", "geometric", ClockDelay),
-        ("lognormal:32:0.6", "lognormal", ClockDelay),
-        ("length:28", "length", ClockDelay),
-        ("length:28:group=mean", "length", ClockDelay),
-        ("length:28:group=slowest", "length", ClockDelay),
-        ("length:group=mean:28", "length", ClockDelay),
-        ("length:mean=160", "length", CalibratedClockDelay),
-        ("length:mean=160:group=mean", "length", CalibratedClockDelay),
+        ("uniform:0:64", "uniform", UniformDelay),
+        ("geometric:32", "geometric", GeometricDelay),
+        ("lognormal:32:0.6", "lognormal", LognormalDelay),
+        ("length:28", "length", LengthDelay),
+        ("length:28:group=mean", "length", LengthDelay),
+        ("length:28:group=slowest", "length", LengthDelay),
+        ("length:group=mean:28", "length", LengthDelay),
+        ("length:mean=160", "length", CalibratedLengthDelay),
+        ("length:mean=160:group=mean", "length", CalibratedLengthDelay),
     ],
 )
 def test_every_family_is_understood(spec, kind, model):
-    assert delay_spec_kind(spec) == kind
+    assert delay_class(spec).name == kind
     assert type(parse(spec)) is model
 
 
-def test_every_example_is_understood(tmp_path):
+def test_every_example_is_understood():
+    built_in = [plugin.cls for plugin in list_delays() if plugin.distribution.startswith("gmc")]
+    assert {delay.name for delay in built_in} >= {"fixed", "shards", "uniform", "geometric", "lognormal", "length", "schedule"}
+    for delay in built_in:
+        assert all(delay_class(spec) is delay for spec in delay.examples)
     for spec in EXAMPLES.split(", "):
-        delay_spec_kind(spec)
-        if spec not in ("schedule:FILE", "shards"):
-            parse(spec)
+        parse(spec)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_bad_spec_is_refused_by_name_with_examples(spec):
         parse(spec)
     message = str(error.value)
     assert message.startswith(f"--delay {spec}: ")
-    assert "length:mean=160" in message
+    assert any(f"{example}" in message for example in ("for example ", "Examples: 0, 256"))
     assert "\n" not in message
 
 
@@ -99,6 +101,6 @@ def test_shards_generate_nothing():
 
 def test_delays_and_simulator_import_no_torch():
     modules = "simulate, cluster, recorded, plots, theory"
-    imports = f"import sys, gmc.delays.spec; from gmc.simulator import {modules}; import gmc.cli.simulate_run"
+    imports = f"import sys, gmc.delays.registry; from gmc.simulator import {modules}; import gmc.cli.simulate_run"
     program = f"{imports}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

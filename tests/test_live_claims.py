@@ -8,7 +8,7 @@ import pytest
 
 from gmc.live import exclusive
 from gmc.live.claims import Claim, Claims, finish_decided, read_ledger, reopen_lost
-from gmc.live.followers import Pulse, Watcher
+from gmc.live.heartbeats import HeartbeatWriter, Watcher
 from gmc.store.run_directory import RunDirectory, rollout_name
 
 LEASE = 10.0
@@ -34,10 +34,10 @@ def clock() -> Clock:
     return Clock()
 
 
-def _member(run: RunDirectory, name: str, clock: Clock) -> tuple[Claims, Pulse]:
-    pulse = Pulse(run.followers, name, LEASE)
-    pulse.say("starting")
-    return Claims(run, name, Watcher(run.followers, LEASE, clock)), pulse
+def _member(run: RunDirectory, name: str, clock: Clock) -> tuple[Claims, HeartbeatWriter]:
+    heartbeat = HeartbeatWriter(run.followers, name, LEASE)
+    heartbeat.write("starting")
+    return Claims(run, name, Watcher(run.followers, LEASE, clock)), heartbeat
 
 
 def _claim(claims: Claims, limit: int = 4) -> Claim | None:
@@ -51,8 +51,8 @@ def _write(path: Path) -> None:
 
 def _race(folder: Path, name: str, barrier: Barrier, rounds: int) -> None:
     run = RunDirectory.open(folder)
-    pulse = Pulse(run.followers, name, 60.0)
-    pulse.say("racing")
+    heartbeat = HeartbeatWriter(run.followers, name, 60.0)
+    heartbeat.write("racing")
     claims = Claims(run, name, Watcher(run.followers, 60.0))
     barrier.wait()
     won = []
@@ -90,39 +90,39 @@ def test_numbers_are_given_out_in_order_up_to_the_limit(run: RunDirectory, clock
 
 def test_a_silent_holders_claim_goes_to_others_after_the_lease(run: RunDirectory, clock: Clock) -> None:
     dead, _ = _member(run, "dead", clock)
-    living, pulse = _member(run, "living", clock)
+    living, heartbeat = _member(run, "living", clock)
     assert _claim(dead) == Claim(0, 1)
     assert _claim(living) == Claim(1, 1)
     for _ in range(3):
         clock.now += LEASE / 4
-        pulse.say("alive")
+        heartbeat.write("alive")
         assert living.next_free(2) is None
     clock.now += LEASE
     assert living.next_free(2) == Claim(0, 2)
 
 
 def test_a_beating_holder_keeps_its_claim(run: RunDirectory, clock: Clock) -> None:
-    busy, pulse = _member(run, "busy", clock)
+    busy, heartbeat = _member(run, "busy", clock)
     other, _ = _member(run, "other", clock)
     assert _claim(busy) == Claim(0, 1)
     for _ in range(20):
         assert other.next_free(1) is None
         clock.now += LEASE * 0.9
-        pulse.say("still at it")
+        heartbeat.write("still at it")
 
 
 def test_a_stopped_holders_claim_is_free_at_once(run: RunDirectory, clock: Clock) -> None:
-    gone, pulse = _member(run, "gone", clock)
+    gone, heartbeat = _member(run, "gone", clock)
     other, _ = _member(run, "other", clock)
     assert _claim(gone) == Claim(0, 1)
     assert other.next_free(1) is None
-    pulse.say("stopped")
+    heartbeat.write("stopped")
     assert other.next_free(1) == Claim(0, 2)
 
 
 def test_clocks_of_machines_may_differ(run: RunDirectory, clock: Clock) -> None:
     """A heartbeat's own time says nothing: only whether it goes on."""
-    ahead = Pulse(run.followers, "ahead", LEASE, clock=lambda: 1e12)
+    ahead = HeartbeatWriter(run.followers, "ahead", LEASE, clock=lambda: 1e12)
     ahead.say("alive")
     watcher = Watcher(run.followers, LEASE, clock)
     assert set(watcher.look()) == {"ahead"}

@@ -13,7 +13,7 @@ import pytest
 from live_processes import used_batches
 
 from gmc.live.claims import read_ledger
-from gmc.live.followers import TRAINER, read_heartbeats
+from gmc.live.heartbeats import TRAINER, read_heartbeats
 from gmc.live.overview import overview
 from gmc.store.files import read_jsonl
 from gmc.store.policies import list_policies

@@ -1,6 +1,7 @@
 """What trainer and followers do when the other side is slow, gone or starts anew."""
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,8 @@ from typer.testing import CliRunner
 from gmc.cli.app import app
 from gmc.errors import GmcError
 from gmc.live.claims import Claims
-from gmc.live.follow import Follower, Made, Work
-from gmc.live.followers import Pulse, Watcher, read_heartbeats
+from gmc.live.follow import BatchCounts, Follower, Work
+from gmc.live.heartbeats import HeartbeatWriter, Watcher, read_heartbeats
 from gmc.live.pacing import batches_used, launch_limit
 from gmc.live.waiting import describe_wait, wait_for_batch
 from gmc.store.files import append_jsonl, write_json
@@ -38,22 +39,21 @@ def _follow(
     """Follow until `batches` batches are made."""
     follower = Follower(
         run,
-        Work(load, lambda batch, version, path: Made(path.write_text("shard", "utf-8"), 7)),
+        Work(load, lambda batch, version, path: BatchCounts(path.write_text("shard", "utf-8"), 7)),
         max_ahead=8,
         lease_seconds=5.0,
         name="tester",
     )
-    assert follower.follow(stopping=lambda: follower.pulse.current.batches == batches) == batches
+    assert follower.follow(stopping=lambda: follower.heartbeat.current.batches == batches) == batches
 
 
-def _wait(run: RunDirectory, used: set[int], patience: float, heard: list[str] | None = None) -> int:
+def _wait(run: RunDirectory, used: set[int], patience: float) -> int:
     stored = wait_for_batch(
         run,
         RolloutStore(run.rollouts, run.run_id),
         used,
         watcher=Watcher(run.followers, 5.0),
         patience_seconds=patience,
-        say=(heard if heard is not None else []).append,
     )
     assert stored is not None
     return stored.batch
@@ -73,18 +73,20 @@ def test_impatience_names_what_is_awaited(run: RunDirectory) -> None:
         _wait(run, set(), 0.2)
 
 
-def test_what_is_awaited_is_said(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gmc.live.waiting.FIRST_WORD_SECONDS", 0.0)
-    heard: list[str] = []
-    with pytest.raises(GmcError):
-        _wait(run, set(), 0.3, heard)
-    assert len(heard) == 1
-    assert "waiting for a batch: no follower is alive" in heard[0]
+def test_what_is_awaited_is_logged_now_and_then(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gmc.live.waiting.FIRST_REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(logging.getLogger("gmc"), "propagate", True)
+    with caplog.at_level(logging.INFO, logger="gmc"), pytest.raises(GmcError):
+        _wait(run, set(), 0.3)
+    assert len(caplog.messages) == 1
+    assert "waiting for a batch: no follower is alive" in caplog.messages[0]
 
 
 def test_the_wait_names_busy_dead_and_idle_followers(run: RunDirectory) -> None:
     for name, state, batch in (("busy", "generating", 0), ("idle", "paused", None)):
-        Pulse(run.followers, name, 5.0).say(state, batch=batch)
+        HeartbeatWriter(run.followers, name, 5.0).write(state, batch=batch)
     for name in ("busy", "dead"):
         claims = Claims(run, name, Watcher(run.followers, 5.0))
         claim = claims.next_free(2)
@@ -155,7 +157,7 @@ def test_status_of_a_live_run(run: RunDirectory) -> None:
     _follow(run, 4)
     for update, batch in enumerate((0, 2)):
         append_jsonl(run.used, {"update": update, "groups": [[batch, 0], [batch, 1]]})
-    Pulse(run.followers, "sick", 5.0).say("failed", error="out of memory")
+    HeartbeatWriter(run.followers, "sick", 5.0).write("failed", error="out of memory")
     result = CliRunner().invoke(app, ["status", "--run", str(run.path), "--json"])
     assert result.exit_code == 0
     found = json.loads(result.stdout)

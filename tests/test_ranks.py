@@ -125,4 +125,4 @@ def test_vllm_samples_in_processes_of_its_own(tmp_path, monkeypatch):
     run = RunDirectory.for_training(tmp_path / "run", model="embedded", seed=0, resume=False, overwrite=False)
     monkeypatch.setattr(Ranks, "from_lead", lambda self, make: make())
     with ExitStack() as resources, pytest.raises(UsageError, match="gmc rollout --follow --engine vllm"):
-        open_session(run, settings, resources, say=print, ranks=Ranks(0, 2))
+        open_session(run, settings, resources, ranks=Ranks(0, 2))

@@ -124,9 +124,9 @@ def sampled(tmp_path_factory):
     with ExitStack() as resources:
         resources.enter_context(directory.lock())
         directory.save_settings("train", settings_tree(settings))
-        session = open_session(directory, settings, resources, say=lambda text: None)
-        session.queue.launch(0, lambda responses: None)
-        yield session.updater, session.queue.take(0)
+        session = open_session(directory, settings, resources)
+        session.source.launch(0, lambda responses: None)
+        yield session.updater, session.source.take(0)
 
 
 @pytest.mark.parametrize(("stage", "result", "message"), WRONG)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gmc.delays.base import DelayModel
 from gmc.delays.fixed import FixedDelay
-from gmc.delays.spec import parse_delay
+from gmc.delays.registry import parse_delay
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.simulator.lengths import DrawnLengths, RecordedLengths, lengths_from_spec, lengths_of_shards
 from gmc.simulator.plots import save_plot

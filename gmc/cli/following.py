@@ -7,7 +7,8 @@ from typing import Any
 
 from gmc.cli.output import say
 from gmc.config import resolve_settings
-from gmc.config.settings import Settings, settings_tree
+from gmc.config.settings import RunSettings, settings_tree
+from gmc.delays.registry import delay_class
 from gmc.errors import GmcError, UsageError
 from gmc.resolving.settled import settled_settings
 
@@ -20,7 +21,7 @@ OWN_KEYS = {
 }
 
 
-def follower_settings(run: Path, engine: str | None, assignments: Sequence[str], refused: Mapping[str, Any]) -> Settings:
+def follower_settings(run: Path, engine: str | None, assignments: Sequence[str], refused: Mapping[str, Any]) -> RunSettings:
     """The settings of the run's trainer with this follower's engine and machine; waits until there are some.
 
     refused: flags by parameter name that a follower cannot have. Raises `UsageError` when one is given, when `--set` changes
@@ -33,7 +34,7 @@ def follower_settings(run: Path, engine: str | None, assignments: Sequence[str],
     patience = resolve_settings(assignments=assignments).live.patience_seconds
     settled = _wait_for_trainer(run, patience)
     settings = resolve_settings(settled=settled, flags={"rollout.engine": engine}, assignments=assignments)
-    if not settings.is_live:
+    if not delay_class(settings.delay).live:
         raise UsageError(f"{run}: its trainer runs with --delay {settings.delay}, not --live, and makes its own rollouts.")
     theirs, ours = _shared(settings_tree(resolve_settings(settled=settled))), _shared(settings_tree(settings))
     for section in sorted(theirs.keys() | ours.keys()):
@@ -79,7 +80,7 @@ class StateLines:
             self._said_at = now
 
 
-def follow(run: Path, settings: Settings) -> dict[str, Any]:
+def follow(run: Path, settings: RunSettings) -> dict[str, Any]:
     """Follow the run; returns the summary of `--json`."""
     from gmc.generation.following import follow_run
     from gmc.store.run_directory import RunDirectory

@@ -9,10 +9,10 @@ from rich.console import Group
 from gmc.cli.output import say, stderr
 from gmc.cli.progress import progress_bar
 from gmc.cli.simulate_view import cluster_tables, delay_picture, delay_tables, frontier_tables, theory_tables
-from gmc.delays.base import DelayModel
+from gmc.delays.base import DelayContext, DelayModel
+from gmc.delays.registry import arguments_of, delay_class, parse_delay
 from gmc.delays.replay import ScheduleDelay
-from gmc.delays.schedule import ScheduleRow, read_schedule, write_schedule
-from gmc.delays.spec import delay_spec_kind, parse_delay
+from gmc.delays.schedule import read_schedule, write_schedule
 from gmc.errors import UsageError
 from gmc.simulator.cluster import simulate_cluster
 from gmc.simulator.cluster_report import frontier
@@ -25,6 +25,8 @@ from gmc.simulator.statistics import DelayStatistics
 from gmc.simulator.theory import theory_record
 from gmc.store.run_directory import RUN_FILE, RunDirectory
 
+RECORDED = "recorded"
+"""In place of a delay: what the run's updates really used."""
 DEFAULT_UPDATES = 1600
 DEFAULT_SIZE = 8
 MOST_UPDATES = 1_000_000
@@ -77,8 +79,8 @@ class CommonRequest:
 def run_delay(common: CommonRequest, spec: str, schedule: Path | None, *, overwrite: bool) -> dict[str, Any]:
     """Simulate a delay model, show and write what comes out; returns the record of `--json`."""
     common.check()
-    if spec != "recorded":
-        delay_spec_kind(spec)
+    if spec != RECORDED:
+        delay_class(spec)
     recorded = RecordedRun(common.run) if common.run is not None else None
     lengths = common.length_source(recorded)
     delays, updates = _delay_model(common, spec, recorded, lengths)
@@ -136,22 +138,16 @@ def run_cluster(common: CommonRequest, workers: str, max_ahead: str, options: di
 def _delay_model(
     common: CommonRequest, spec: str, recorded: RecordedRun | None, lengths: LengthSource
 ) -> tuple[DelayModel, int]:
-    kind = "recorded" if spec == "recorded" else delay_spec_kind(spec)
-    rows: list[ScheduleRow]
-    if kind == "schedule":
-        rows, prompts = read_schedule(Path(spec.partition(":")[2]))
-        updates = common.updates or len(rows) // prompts
-        return parse_delay(
-            spec, prompts=lengths.prompts, group_size=lengths.group_size, seed=common.seed, updates=updates
-        ), updates
-    if kind in ("recorded", "shards"):
+    prompts, group_size = lengths.prompts, lengths.group_size
+    if spec == RECORDED or not delay_class(spec).generates:
         if recorded is None or common.run is None:
-            raise UsageError(f"--delay {kind} needs a run directory")
-        rows = recorded.followed_schedule() if kind == "recorded" else recorded.existing_schedule(common.updates)
+            raise UsageError(f"--delay {spec} needs a run directory")
+        rows = recorded.followed_schedule() if spec == RECORDED else recorded.existing_schedule(common.updates)
         updates = common.updates or 1 + rows[-1].update
-        return ScheduleDelay(rows, common.run, prompts=lengths.prompts, updates=updates), updates
-    updates = common.updates or DEFAULT_UPDATES
-    return parse_delay(spec, prompts=lengths.prompts, group_size=lengths.group_size, seed=common.seed, updates=updates), updates
+        return ScheduleDelay(rows, common.run, prompts=prompts, updates=updates), updates
+    context = DelayContext(prompts, group_size, common.seed, common.updates or DEFAULT_UPDATES)
+    updates = common.updates or delay_class(spec).horizon(arguments_of(spec), context) or DEFAULT_UPDATES
+    return parse_delay(spec, prompts=prompts, group_size=group_size, seed=common.seed, updates=updates), updates
 
 
 def _default_schedule(run: Path | None) -> Path:

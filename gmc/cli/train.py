@@ -65,7 +65,7 @@ def train(
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
     from gmc.cli.output import print_settings
     from gmc.config import resolve_settings
-    from gmc.config.settings import LIVE
+    from gmc.delays.live import LiveDelay
     from gmc.errors import UsageError
     from gmc.resolving.checks import check_settings
     from gmc.resolving.settled import settled_settings
@@ -75,7 +75,7 @@ def train(
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
-        flags=options.flags(context) | ({"delay": LIVE} if live else {}),
+        flags=options.flags(context) | ({"delay": LiveDelay.name} if live else {}),
         assignments=set_ or (),
     )
     check_settings(settings)

@@ -11,17 +11,22 @@ at update n has delay n - v; zero is on-policy. A delay model never drops a roll
             times_P = delays.launched(batch, n, lengths_PG)
         groups = delays.take(n)                      # P groups, oldest first
 
-A model is a pure function of its spec, its seed and the lengths it was told, so a resumed run replays it over the shards
-on disk instead of storing its state.
+A model is a pure function of its arguments, its seed and the lengths it was told, so a resumed run replays it over the shards
+on disk; `state_dict` holds only what a replay cannot find again.
+
+A model is a plug-in: a class that a distribution registers under its `name` in the entry-point group `gmc.delays`.
+`gmc delays new NAME` writes such a package, and `gmc.testing.check_delay` checks it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
+from gmc.delays.arguments import Arguments
 from gmc.store.logs import GroupRef
 
-__all__ = ["DelayModel", "GroupRef", "GroupTimes", "delay_of"]
+__all__ = ["Arguments", "DelayContext", "DelayModel", "GroupRef", "GroupTimes", "ShardContents", "delay_of"]
 
 
 class GroupTimes(NamedTuple):
@@ -29,6 +34,29 @@ class GroupTimes(NamedTuple):
 
     launched_at: float | None
     ready_at: float | None
+
+
+class ShardContents(NamedTuple):
+    """What a delay model needs to know of a shard on disk: its launch batch, its policy version, its number of groups."""
+
+    batch: int
+    policy_version: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class DelayContext:
+    """The run that a delay model is made for.
+
+    prompts, group_size: P and G; updates: planned number of updates; shards: what is on disk before the first update, empty for
+    a model that does not need it.
+    """
+
+    prompts: int
+    group_size: int
+    seed: int
+    updates: int
+    shards: Sequence[ShardContents] = ()
 
 
 def delay_of(update: int, policy_version: int) -> int:
@@ -45,7 +73,38 @@ def delay_of(update: int, policy_version: int) -> int:
 
 
 class DelayModel(ABC):
-    """Decides what is launched when and which groups an update takes. Deterministic; imports no torch."""
+    """Decides what is launched when and which groups an update takes. Deterministic; imports no torch.
+
+    name: on the command line, before the first colon; summary: one line; usage: how its arguments are written; examples: specs.
+    generates: whether new rollouts are made; False for a model that trains on what is on disk. needs_existing_shards: whether
+    the context must name the shards on disk. live: whether followers make the rollouts and their delays are whatever happens;
+    such a class is never built. waits: how many updates so far waited for groups to be ready; None without a clock.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    usage: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]]
+    generates: ClassVar[bool] = True
+    needs_existing_shards: ClassVar[bool] = False
+    live: ClassVar[bool] = False
+
+    waits: int | None = None
+
+    @classmethod
+    def parse(cls, arguments: Arguments, context: DelayContext) -> "DelayModel":
+        """The model that the arguments describe, for this run. Bad ones are refused with `arguments.refuse(reason)`."""
+        raise NotImplementedError(f"{cls.__name__} has no spec")
+
+    @classmethod
+    def check(cls, arguments: Arguments, context: DelayContext) -> None:
+        """Refuse bad arguments before a run is opened, when the shards on disk are not known yet."""
+        cls.parse(arguments, context)
+
+    @classmethod
+    def horizon(cls, arguments: Arguments, context: DelayContext) -> int | None:
+        """How many updates it can serve; None for any number."""
+        return None
 
     @property
     def calibration_batches(self) -> int:
@@ -56,10 +115,14 @@ class DelayModel(ABC):
         """Tell the response lengths (tokens) of the first `calibration_batches` batches, which stay to be launched."""
         raise ValueError(f"{type(self).__name__} needs no calibration")
 
-    @property
-    def calibrated_clock(self) -> float | None:
-        """What `calibrate` found, to be kept in a checkpoint and given to `parse_delay` on resume; None where there is none."""
-        return None
+    def state_dict(self) -> dict[str, Any]:
+        """What a replay over the shards cannot find again, as strict JSON; it goes into the checkpoint. Mostly nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the state of a model of the same run, before the first launch. Raises `ValueError` for foreign state."""
+        if state:
+            raise ValueError(f"delay {self.name} keeps no state, and was given {', '.join(sorted(state))}")
 
     @property
     def first_launches(self) -> int | None:

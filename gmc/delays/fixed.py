@@ -1,8 +1,8 @@
-"""A fixed delay: a first-in, first-out queue of D batches between generation and training."""
+"""A fixed delay: D batches, first in, first out, between generation and training."""
 
 from collections.abc import Sequence
 
-from gmc.delays.base import DelayModel, GroupRef, GroupTimes
+from gmc.delays.base import Arguments, DelayContext, DelayModel, GroupRef, GroupTimes
 
 
 class FixedDelay(DelayModel):
@@ -12,12 +12,22 @@ class FixedDelay(DelayModel):
     Version 0 generates the first D + 1 batches (how the paper fills its queue is not published).
     """
 
+    name = "fixed"
+    summary = "first in, first out: update n takes batch n, which version max(0, n − D) generated"
+    usage = "D"
+    examples = ("0", "256")
+
     def __init__(self, delay: int, *, prompts: int, updates: int) -> None:
         self._delay = delay
         self._prompts = prompts
         self._updates = updates
         self._launched = 0
         self._taken = 0
+
+    @classmethod
+    def parse(cls, arguments: Arguments, context: DelayContext) -> "FixedDelay":
+        (delay,) = arguments.expect(1)
+        return cls(arguments.whole(delay, "the delay"), prompts=context.prompts, updates=context.updates)
 
     @property
     def first_launches(self) -> int:

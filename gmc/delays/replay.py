@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gmc.delays.base import DelayModel, GroupRef, GroupTimes
-from gmc.delays.schedule import ScheduleRow, prompts_of
+from gmc.delays.base import Arguments, DelayContext, DelayModel, GroupRef, GroupTimes
+from gmc.delays.schedule import ScheduleRow, prompts_of, read_schedule
 from gmc.errors import UsageError
 
 
@@ -15,6 +15,12 @@ class ScheduleDelay(DelayModel):
     of every batch that exists already. Raises `UsageError` when the schedule is shorter than `updates`, was made for another
     number of prompts, or wants a batch by another version than the one on disk.
     """
+
+    name = "schedule"
+    summary = "what a schedule file says, exactly; gmc simulate-delay writes one"
+    usage = "schedule:FILE"
+    examples = ("schedule:schedule.parquet",)
+    needs_existing_shards = True
 
     def __init__(
         self, rows: Sequence[ScheduleRow], path: Path, *, prompts: int, updates: int, on_disk: Mapping[int, int] | None = None
@@ -39,6 +45,23 @@ class ScheduleDelay(DelayModel):
         self._launched = 0
         self._taken = 0
 
+    @classmethod
+    def parse(cls, arguments: Arguments, context: DelayContext) -> "ScheduleDelay":
+        path = _file(arguments)
+        rows, _ = read_schedule(path)
+        on_disk = {shard.batch: shard.policy_version for shard in context.shards}
+        return cls(rows, path, prompts=context.prompts, updates=context.updates, on_disk=on_disk)
+
+    @classmethod
+    def check(cls, arguments: Arguments, context: DelayContext) -> None:
+        if not _file(arguments).is_file():
+            raise UsageError(f"--delay {arguments.spec}: no such file; gmc simulate-delay writes one")
+
+    @classmethod
+    def horizon(cls, arguments: Arguments, context: DelayContext) -> int:
+        rows, prompts = read_schedule(_file(arguments))
+        return len(rows) // prompts
+
     def next_launch(self, update: int) -> int | None:
         if self._launched < len(self._launches) and self._launches[self._launched][0] <= update:
             return self._launches[self._launched][1]
@@ -62,3 +85,10 @@ class ScheduleDelay(DelayModel):
     @property
     def waiting(self) -> int:
         return self._launched * self._prompts - self._taken
+
+
+def _file(arguments: Arguments) -> Path:
+    path = Path(arguments.text)
+    if not path.name:
+        arguments.refuse("it needs a file")
+    return path

@@ -1,18 +1,9 @@
 """Training on rollouts that exist already: nothing is generated, groups are used in launch order at their true age."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from gmc.delays.base import DelayModel, GroupRef, GroupTimes
+from gmc.delays.base import Arguments, DelayContext, DelayModel, GroupRef, GroupTimes, ShardContents
 from gmc.errors import UsageError
-
-
-class ShardContents(NamedTuple):
-    """What a delay model needs to know of a shard on disk: its launch batch, its policy version, its number of groups."""
-
-    batch: int
-    policy_version: int
-    groups: int
 
 
 class ShardsDelay(DelayModel):
@@ -22,16 +13,23 @@ class ShardsDelay(DelayModel):
     update that would use it.
     """
 
+    name = "shards"
+    summary = "generates nothing: takes the groups on disk by batch and group, at their true age"
+    usage = "shards"
+    examples = ("shards",)
+    generates = False
+    needs_existing_shards = True
+
     def __init__(self, shards: Sequence[ShardContents], *, prompts: int, updates: int) -> None:
         ordered = sorted(shards)
-        self._queue = [GroupRef(shard.batch, group) for shard in ordered for group in range(shard.groups)]
+        self._groups = [GroupRef(shard.batch, group) for shard in ordered for group in range(shard.groups)]
         self._prompts = prompts
         self._taken = 0
-        enough_for = len(self._queue) // prompts
+        enough_for = len(self._groups) // prompts
         if enough_for < updates:
             raise UsageError(
                 f"--delay shards: {updates} updates of {prompts} groups need {prompts * updates} groups, and the "
-                f"{len(ordered)} shards hold {len(self._queue)}; lower --updates to {enough_for} or run gmc rollout"
+                f"{len(ordered)} shards hold {len(self._groups)}; lower --updates to {enough_for} or run gmc rollout"
             )
         first_group = 0
         for shard in ordered:
@@ -43,6 +41,19 @@ class ShardsDelay(DelayModel):
                 )
             first_group += shard.groups
 
+    @classmethod
+    def parse(cls, arguments: Arguments, context: DelayContext) -> "ShardsDelay":
+        arguments.expect(0)
+        return cls(context.shards, prompts=context.prompts, updates=context.updates)
+
+    @classmethod
+    def check(cls, arguments: Arguments, context: DelayContext) -> None:
+        arguments.expect(0)
+
+    @classmethod
+    def horizon(cls, arguments: Arguments, context: DelayContext) -> int:
+        return sum(shard.groups for shard in context.shards) // context.prompts
+
     def next_launch(self, update: int) -> int | None:
         return None
 
@@ -53,8 +64,8 @@ class ShardsDelay(DelayModel):
         if update * self._prompts != self._taken:
             raise ValueError(f"update {self._taken // self._prompts} is next, not {update}")
         self._taken += self._prompts
-        return self._queue[self._taken - self._prompts : self._taken]
+        return self._groups[self._taken - self._prompts : self._taken]
 
     @property
     def waiting(self) -> int:
-        return len(self._queue) - self._taken
+        return len(self._groups) - self._taken

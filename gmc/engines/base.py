@@ -3,13 +3,17 @@
 Token ids go in and token ids come out: decoding and encoding again changes tokens, so text is only for people.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 
 from gmc.config.sampling import Sampling
+from gmc.config.settings import RunSettings
+from gmc.models import LanguageModel
 
 __all__ = ["Completion", "Engine", "Sampling"]
 
@@ -29,16 +33,36 @@ class Completion:
     finish_reason: str
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Samples groups of responses. One engine holds one policy at a time.
 
-    shares_weights: whether it samples with the trainer's own tensors; if not, each new policy goes through `load_weights`.
+    An engine is a plug-in: a class that a distribution registers under its `name` in the entry-point group `gmc.engines`.
+    name: as `rollout.engine`; summary: one line; version: of what samples. shares_weights: whether it samples with the
+    trainer's own tensors; if not, each new policy goes through `load_weights`. own_processes: whether it starts processes,
+    which torchrun's environment confuses. seedable: whether seeds decide what is sampled, so that a resumed run samples the
+    same responses.
     """
 
-    name: str
-    version: str
-    shares_weights: bool
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    shares_weights: ClassVar[bool]
+    own_processes: ClassVar[bool] = False
+    seedable: ClassVar[bool] = True
 
+    version: str
+
+    @classmethod
+    def build(
+        cls, settings: RunSettings, model: LanguageModel, *, compute_dtype: torch.dtype | None, log_file: Path
+    ) -> "Engine":
+        """The engine that the settings describe, holding the model's weights.
+
+        compute_dtype: of its arithmetic, None for float32; log_file: takes what it prints, if it prints. Raises `UsageError`
+        when something it needs is not installed.
+        """
+        raise NotImplementedError(f"{cls.__name__} is not built from settings")
+
+    @abstractmethod
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
@@ -54,12 +78,11 @@ class Engine(Protocol):
         the same call on the same machine it is the same, byte for byte. `progress` is called with the number of newly
         finished responses. Raises `UsageError` for a prompt that leaves no room in the model's context.
         """
-        ...
 
+    @abstractmethod
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take these weights (Hugging Face parameter names, float32) from now on. Caches of older weights are dropped."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Free what the engine holds; ends subprocesses. May be called twice."""
-        ...

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import transformers
 from torch import Tensor
 
+from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.decoding import make_state
 from gmc.engines.sampling import next_tokens, uniform_noise
@@ -35,8 +37,9 @@ class TransformersEngine(Engine):
     """
 
     name = "transformers"
-    version = transformers.__version__
+    summary = "the trainer's own network, in process"
     shares_weights = True
+    version = transformers.__version__
 
     def __init__(
         self, model: LanguageModel, *, compute_dtype: torch.dtype | None = None, cache_bytes: int | None = None
@@ -46,6 +49,12 @@ class TransformersEngine(Engine):
         self._cache_bytes = _default_cache_bytes(model.device) if cache_bytes is None else cache_bytes
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
         self._end_ids = torch.tensor(sorted(model.end_token_ids), dtype=torch.long, device=model.device)
+
+    @classmethod
+    def build(
+        cls, settings: RunSettings, model: LanguageModel, *, compute_dtype: torch.dtype | None, log_file: Path
+    ) -> "TransformersEngine":
+        return cls(model, compute_dtype=compute_dtype)
 
     def generate(
         self,

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.probe import FLOORS, ProbeResult, compare_probe, probe_ids, reference_logprobs
 from gmc.engines.vllm_start import start_vllm, vllm_version
@@ -33,7 +34,9 @@ class VllmEngine(Engine):
     """
 
     name = "vllm"
+    summary = "vLLM, with its own copy of the weights"
     shares_weights = False
+    own_processes = True
 
     def __init__(
         self,
@@ -63,6 +66,18 @@ class VllmEngine(Engine):
             max_model_len=max_model_len,
         )
         self.load_weights(model.weights())
+
+    @classmethod
+    def build(
+        cls, settings: RunSettings, model: LanguageModel, *, compute_dtype: torch.dtype | None, log_file: Path
+    ) -> "VllmEngine":
+        return cls(
+            model,
+            compute_dtype=compute_dtype,
+            log_file=log_file,
+            tensor_parallel=settings.rollout.tensor_parallel,
+            memory_share=settings.rollout.gpu_memory_share,
+        )
 
     @property
     def max_model_len(self) -> int:

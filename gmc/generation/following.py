@@ -9,15 +9,13 @@ from typing import Any
 
 import torch
 
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import DataError
-from gmc.estimators.registry import build_estimator
-from gmc.live.follow import Follower, Made, Work
-from gmc.live.followers import new_name
+from gmc.live.follow import Follower, BatchCounts, Work
+from gmc.live.heartbeats import new_name
 from gmc.models import load_model
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
-from gmc.resolving.needs import with_needs
 from gmc.rollouts.maker import RolloutMaker
 from gmc.store.policies import read_policy_info
 from gmc.store.run_directory import RunDirectory
@@ -29,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def follow_run(
     run: RunDirectory,
-    settings: Settings,
+    settings: RunSettings,
     *,
     progress: Callable[[str], None] = lambda state: None,
     stopping: Callable[[], bool] = lambda: False,
@@ -38,8 +36,6 @@ def follow_run(
 
     settings: those of the run's trainer, with this follower's own engine. progress: called with every state, in words.
     """
-    rest = {key: value for key, value in settings.estimator.items() if key != "name"}
-    settings = with_needs(settings, build_estimator(settings.estimator["name"], rest))
     name = new_name()
     started = time.monotonic()
     with ExitStack() as resources:
@@ -57,7 +53,7 @@ def follow_run(
             name=name,
         )
         batches = follower.follow(stopping=stopping, progress=progress)
-    current = follower.pulse.current
+    current = follower.heartbeat.current
     return {
         "follower": name,
         "batches": batches,
@@ -91,7 +87,7 @@ class _PolicyWork:
                 f"{info.weights_hash[:12]}; the trainer publishes it again on --resume."
             )
 
-    def make_batch(self, batch: int, version: int, path: Path) -> Made:
+    def make_batch(self, batch: int, version: int, path: Path) -> BatchCounts:
         """Make launch batch `batch` and write its shard, with the wall-clock seconds between which it was made."""
         assert self._metadata is not None
         launched_at = time.time()
@@ -104,4 +100,4 @@ class _PolicyWork:
             self._noise_reported = True
             if noise := measure_noise(rows):
                 log.info(str(noise))
-        return Made(len(rows), sum(len(row.response_token_ids) for row in rows))
+        return BatchCounts(len(rows), sum(len(row.response_token_ids) for row in rows))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gmc.errors import DataError
 from gmc.live import exclusive
-from gmc.live.followers import Watcher
+from gmc.live.heartbeats import Watcher
 from gmc.store.files import fsync_directory
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory, rollout_name
 

@@ -1,6 +1,6 @@
 """Removing old policies that no follower holds."""
 
-from gmc.live.followers import Watcher
+from gmc.live.heartbeats import Watcher
 from gmc.store.files import withdraw_directory
 from gmc.store.policies import list_policies
 from gmc.store.run_directory import RunDirectory

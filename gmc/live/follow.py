@@ -1,5 +1,6 @@
 """A follower: loads the newest policy, makes the batches that are still to be made with it, and stops when the run ends."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,17 +9,19 @@ from pathlib import Path
 from gmc.errors import DataError, GmcError
 from gmc.live.claims import Claim, Claims
 from gmc.live.ending import has_ended
-from gmc.live.followers import Pulse, Watcher, new_name
+from gmc.live.heartbeats import HeartbeatWriter, Watcher, new_name
 from gmc.live.pacing import batches_used, launch_limit
 from gmc.store.files import is_ready
 from gmc.store.policies import list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory
 
+log = logging.getLogger(__name__)
+
 POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Made:
+class BatchCounts:
     """What one batch came to."""
 
     responses: int
@@ -34,18 +37,18 @@ class Work:
     """
 
     load_policy: Callable[[Path], None]
-    make_batch: Callable[[int, int, Path], Made]
+    make_batch: Callable[[int, int, Path], BatchCounts]
 
 
 class Follower:
-    """One process that follows a live run. `follow` does the work; `pulse` tells others about it."""
+    """One process that follows a live run. `follow` does the work; `heartbeat` tells others about it."""
 
     def __init__(self, run: RunDirectory, work: Work, *, max_ahead: int, lease_seconds: float, name: str | None = None) -> None:
         self._run = run
         self._work = work
         self._max_ahead = max_ahead
-        self.pulse = Pulse(run.followers, name or new_name(), lease_seconds)
-        self._claims = Claims(run, self.pulse.current.name, Watcher(run.followers, lease_seconds))
+        self.heartbeat = HeartbeatWriter(run.followers, name or new_name(), lease_seconds)
+        self._claims = Claims(run, self.heartbeat.current.name, Watcher(run.followers, lease_seconds))
         self._version: int | None = None
 
     def follow(self, *, stopping: Callable[[], bool] = lambda: False, progress: Callable[[str], None] = lambda _: None) -> int:
@@ -53,13 +56,13 @@ class Follower:
 
         progress: called with each new state, in words. Raises whatever the work raises; the heartbeat then says so.
         """
-        with self.pulse.beating():
+        with self.heartbeat.beating():
             while not (stopping() or has_ended(self._run)):
                 waiting_for = self._step(progress)
                 if waiting_for is not None:
-                    self._say(waiting_for, progress)
+                    self._report(waiting_for, progress)
                     time.sleep(POLL_SECONDS)
-            return self.pulse.current.batches
+            return self.heartbeat.current.batches
 
     def _step(self, progress: Callable[[str], None]) -> str | None:
         """Make one batch. Returns None when something was done, else what keeps the follower from working."""
@@ -79,7 +82,7 @@ class Follower:
 
     def _load(self, version: int, folder: Path, progress: Callable[[str], None]) -> bool:
         """Load a policy; False when it is gone."""
-        self._say(f"loading version {version}", progress, version=version)
+        self._report(f"loading version {version}", progress, version=version)
         try:
             self._require_own(folder)
             self._work.load_policy(folder)
@@ -99,8 +102,8 @@ class Follower:
             )
 
     def _make(self, claim: Claim, version: int, progress: Callable[[str], None]) -> None:
-        self._say(f"generating batch {claim.batch} with version {version}", progress, version=version, batch=claim.batch)
-        made: list[Made] = []
+        self._report(f"generating batch {claim.batch} with version {version}", progress, version=version, batch=claim.batch)
+        made: list[BatchCounts] = []
         started = time.monotonic()
         try:
             won = self._claims.publish(
@@ -109,12 +112,12 @@ class Follower:
         except BaseException:
             self._claims.release(claim)
             raise
-        current = self.pulse.current
+        current = self.heartbeat.current
         if not won:
-            progress(f"batch {claim.batch} was made by another follower, which took this one for dead")
-            self._say("between batches", progress, batch=None)
+            log.warning("batch %d was made by another follower, which took this one for dead", claim.batch)
+            self._report("between batches", progress, batch=None)
             return
-        self._say(
+        self._report(
             "between batches",
             progress,
             batch=None,
@@ -124,7 +127,7 @@ class Follower:
             busy_seconds=current.busy_seconds + time.monotonic() - started,
         )
 
-    def _say(self, state: str, progress: Callable[[str], None], **changes: int | float | None) -> None:
-        if state != self.pulse.current.state or changes:
-            self.pulse.say(state, **changes)
+    def _report(self, state: str, progress: Callable[[str], None], **changes: int | float | None) -> None:
+        if state != self.heartbeat.current.state or changes:
+            self.heartbeat.write(state, **changes)
             progress(state)

@@ -8,7 +8,7 @@ from gmc.delays.base import GroupRef, delay_of
 from gmc.errors import DataError
 from gmc.live.claims import read_ledger
 from gmc.live.ending import has_ended
-from gmc.live.followers import TRAINER, Heartbeat, read_heartbeats
+from gmc.live.heartbeats import TRAINER, Heartbeat, read_heartbeats
 from gmc.store.files import is_ready
 from gmc.store.logs import read_metrics, read_used
 from gmc.store.policies import list_policies

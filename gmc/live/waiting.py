@@ -1,16 +1,19 @@
 """The trainer's wait for the oldest complete batch that it has not used."""
 
+import logging
 import time
 from collections.abc import Callable, Collection
 
 from gmc.errors import GmcError
 from gmc.live.claims import finish_decided, read_ledger
-from gmc.live.followers import TRAINER, Heartbeat, Watcher
+from gmc.live.heartbeats import TRAINER, Heartbeat, Watcher
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore, StoredShard
 
+log = logging.getLogger(__name__)
+
 POLL_SECONDS = 0.1
-FIRST_WORD_SECONDS = 10.0
+FIRST_REPORT_SECONDS = 10.0
 REPEAT_SECONDS = 60.0
 
 
@@ -26,16 +29,15 @@ def wait_for_batch(
     *,
     watcher: Watcher,
     patience_seconds: float,
-    say: Callable[[str], None],
     stopping: Callable[[], bool] = lambda: False,
 ) -> StoredShard | None:
     """The oldest complete batch not in `used`, as soon as there is one; None when `stopping` says so.
 
-    After ten seconds, and then every minute, `say` is told what is awaited. Raises `GmcError` that says it too after
+    What is awaited is logged after ten seconds and then every minute. Raises `GmcError` that says it too after
     `patience_seconds`.
     """
     started = time.monotonic()
-    next_word = started + FIRST_WORD_SECONDS
+    next_report = started + FIRST_REPORT_SECONDS
     while True:
         finish_decided(run, read_ledger(run))
         stored = oldest_unused(store, used)
@@ -48,14 +50,14 @@ def wait_for_batch(
                 f"{run.path}: no unused batch for {now - started:.0f} s: {describe_wait(run, alive)}. "
                 "Go on with --resume, or wait longer with --set live.patience_seconds=…"
             )
-        if now > next_word:
-            say(f"waiting for a batch: {describe_wait(run, alive)}")
-            next_word = now + REPEAT_SECONDS
+        if now > next_report:
+            log.info("waiting for a batch: %s", describe_wait(run, alive))
+            next_report = now + REPEAT_SECONDS
         time.sleep(POLL_SECONDS)
 
 
 def describe_wait(run: RunDirectory, alive: dict[str, Heartbeat]) -> str:
-    """Who is expected to bring the next batch, in one clause."""
+    """Who is expected to make the next batch, in one clause."""
     followers = {name: heartbeat for name, heartbeat in alive.items() if name != TRAINER}
     if not followers:
         return f"no follower is alive; start one with gmc rollout --follow --run {run.path}"

@@ -1,21 +1,28 @@
 """From settings to the parts that `gmc rollout` and `gmc train` share."""
 
+import logging
 import os
 from pathlib import Path
 
 import torch
 
-from gmc.config.settings import Settings
+from gmc.config.settings import ProblemSettings, RunSettings
 from gmc.engines.base import Engine
+from gmc.engines.registry import load_engine
 from gmc.errors import UsageError
+from gmc.estimators.base import Estimator
+from gmc.estimators.registry import build_estimator
 from gmc.grading import Grader
 from gmc.models import LanguageModel, load_model
+from gmc.problems.base import ProblemSet
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
-from gmc.problems.templates import default_template, get_template
+from gmc.problems.templates import get_template
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.maker import RolloutMaker
 from gmc.scoring.scorer import Scorer
+
+log = logging.getLogger(__name__)
 
 COMPUTE_DTYPES = {"float32": None, "bfloat16": torch.bfloat16}
 
@@ -23,7 +30,7 @@ SMALL_MODEL_PARAMETERS = 5_000_000
 """Below this a CPU thread waits for the others longer than it computes."""
 
 
-def build_model(settings: Settings, ranks: Ranks = ALONE) -> LanguageModel:
+def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
     """Load the model of the settings onto their device, each rank onto its own GPU. Raises `UsageError` for a device that is
     not there.
 
@@ -31,8 +38,6 @@ def build_model(settings: Settings, ranks: Ranks = ALONE) -> LanguageModel:
     cores, and an update of the embedded model takes a third of the time when the cores have other work too.
     """
     device = settings.model.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         known = torch.device(device).type != "meta"
     except RuntimeError:
@@ -53,20 +58,28 @@ def build_model(settings: Settings, ranks: Ranks = ALONE) -> LanguageModel:
     return model
 
 
-def compute_dtype(settings: Settings, device: torch.device) -> str:
-    """The name of the dtype in force on a device: what "auto" comes to, or what the settings say."""
-    if settings.model.compute_dtype != "auto":
-        return settings.model.compute_dtype
-    return "bfloat16" if device.type == "cuda" else "float32"
+def build_rule(settings: RunSettings) -> Estimator:
+    """The correction rule, with its settings."""
+    return build_estimator(settings.estimator["name"], {key: value for key, value in settings.estimator.items() if key != "name"})
 
 
-def build_scorer(settings: Settings, model: LanguageModel, ranks: Ranks = ALONE) -> Scorer:
+def build_problems(problems: ProblemSettings) -> ProblemSet:
+    """The problems that are asked. Raises `UsageError` or `DataError` for bad ones."""
+    return load_problems(
+        problems.source,
+        question_field=problems.question_field or None,
+        answer_field=problems.answer_field or None,
+        split=problems.split or None,
+    )
+
+
+def build_scorer(settings: RunSettings, model: LanguageModel, ranks: Ranks = ALONE) -> Scorer:
     """The one function behind behavior and current log-probs, with the run's plan, dtype and temperature."""
     return Scorer(
         model,
         temperature=settings.rollout.temperature,
         token_budget=settings.train.tokens_per_micro_batch,
-        compute_dtype=COMPUTE_DTYPES[compute_dtype(settings, model.device)],
+        compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
         share_prompts=settings.train.share_prompts,
         checkpointing=settings.train.activation_checkpointing,
         compiled=settings.train.compile,
@@ -74,38 +87,26 @@ def build_scorer(settings: Settings, model: LanguageModel, ranks: Ranks = ALONE)
     )
 
 
-def build_engine(settings: Settings, model: LanguageModel, log_file: Path) -> Engine:
-    """The rollout engine, holding the model's weights. log_file: where vLLM's own messages go."""
-    dtype = COMPUTE_DTYPES[compute_dtype(settings, model.device)]
-    if settings.rollout.engine == "vllm":
-        from gmc.engines.vllm import VllmEngine
-
-        return VllmEngine(
-            model,
-            compute_dtype=dtype,
-            log_file=log_file,
-            tensor_parallel=settings.rollout.tensor_parallel,
-            memory_share=settings.rollout.gpu_memory_share,
-        )
-    from gmc.engines.transformers import TransformersEngine
-
-    return TransformersEngine(model, compute_dtype=dtype)
+def build_engine(settings: RunSettings, model: LanguageModel, log_file: Path) -> Engine:
+    """The rollout engine, holding the model's weights. log_file: where its own messages go."""
+    engine = load_engine(settings.rollout.engine)
+    if not engine.seedable:
+        log.warning("engine %s cannot be seeded, so a resumed run samples other responses", engine.name)
+    dtype = COMPUTE_DTYPES[settings.model.compute_dtype]
+    return engine.build(settings, model, compute_dtype=dtype, log_file=log_file)
 
 
 def build_maker(
-    run_id: str, settings: Settings, model: LanguageModel, scorer: Scorer, engine: Engine, ranks: Ranks = ALONE
+    run_id: str, settings: RunSettings, model: LanguageModel, scorer: Scorer, engine: Engine, ranks: Ranks = ALONE
 ) -> RolloutMaker:
     """Problems, template, grader, engine and scorer put together. Prompts that leave no room for a response are left out.
 
     Raises `UsageError` or `DataError` for bad problems.
     """
-    problems, longest = settings.problems, settings.rollout.max_tokens
-    template = get_template(problems.template or default_template(problems.source))
-    problem_set = load_problems(
-        problems.source, question_field=problems.question_field, answer_field=problems.answer_field, split=problems.split
-    )
-    if model.context_tokens is not None and longest is not None:
-        problem_set = drop_long_prompts(problem_set, template, model.tokenizer, model.context_tokens - longest)
+    template, problem_set = get_template(settings.problems.template), build_problems(settings.problems)
+    if model.context_tokens is not None:
+        room = model.context_tokens - settings.rollout.max_tokens
+        problem_set = drop_long_prompts(problem_set, template, model.tokenizer, room)
     return RolloutMaker(
         run_id=run_id,
         settings=settings,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from gmc import __version__
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.errors import GmcError
 from gmc.grading import Grader
@@ -65,7 +65,7 @@ class RolloutMaker:
     """
 
     run_id: str
-    settings: Settings
+    settings: RunSettings
     model: LanguageModel
     problem_set: ProblemSet
     template: Template

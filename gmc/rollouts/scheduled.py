@@ -1,21 +1,22 @@
-"""The queue between generation and training: shards on disk, and a delay model that says which is launched and used when."""
+"""Training on generated rollouts: shards on disk, and a delay model that says which is launched and used when."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.maker import RolloutMaker
+from gmc.rollouts.source import Progress, RolloutSource
+from gmc.store.shards.groups import in_groups
 from gmc.store.shards.reader import read_lengths
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
 
 CACHED_SHARDS = 16
-
-Progress = Callable[[int], None]
 
 
 @dataclass
@@ -28,13 +29,13 @@ class _Lengths:
         self.count += len(lengths)
 
 
-class RolloutQueue:
+class ScheduledSource(RolloutSource):
     """Launches what a delay model asks for and hands out the groups it names. Every rollout passes through a shard on disk.
 
-    maker: None for `--delay shards`, which generates nothing. spec: the delay as the user wrote it.
-    stopping: polled between batches, so that a long filling of the queue can be interrupted. ranks: the processes that train
-    together; each keeps the same queue, the lead alone writes shards. bring: brings in a batch of version 0 from
-    elsewhere, when it is there.
+    maker: None for a delay that generates nothing. spec: the delay as the user wrote it. planned_updates: the horizon N.
+    stopping: polled between batches, so that a long filling can be interrupted. ranks: the processes that train together; each
+    keeps the same state, rank 0 alone writes shards. import_batch: imports a batch of version 0 from another run, when it is
+    there.
     """
 
     def __init__(
@@ -44,17 +45,19 @@ class RolloutQueue:
         maker: RolloutMaker | None,
         *,
         spec: str,
+        planned_updates: int,
         stopping: Callable[[], bool] = lambda: False,
         ranks: Ranks = ALONE,
-        bring: Callable[[int], StoredShard | None] = lambda batch: None,
+        import_batch: Callable[[int], StoredShard | None] = lambda batch: None,
     ) -> None:
         self._store = store
         self._delays = delays
         self._maker = maker
         self._spec = spec
+        self._planned_updates = planned_updates
         self._stopping = stopping
         self._ranks = ranks
-        self._bring = bring
+        self._import_batch = import_batch
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
@@ -65,34 +68,32 @@ class RolloutQueue:
 
     @property
     def waiting(self) -> int:
-        """Groups launched and not yet taken."""
         return self._delays.waiting
 
     @property
     def to_fill(self) -> int | None:
-        """Batches to be generated before the first update, those on disk left out; None when that is not known ahead."""
         first = self._delays.first_launches
         return None if first is None else sum(batch not in self._stored for batch in range(first))
 
-    @property
-    def calibrated_clock(self) -> float | None:
-        """What a self-calibrating delay model found; it goes into the checkpoint, so that a longer horizon keeps it."""
-        return self._delays.calibrated_clock
+    def state_dict(self) -> dict[str, Any]:
+        return {"delay": self._delays.state_dict(), "planned_updates": self._planned_updates}
 
-    def replay(self, used: Sequence[Sequence[GroupRef]], horizon: int) -> None:
-        """Bring the delay model to where it stood after the updates in `used`, from the shards on disk.
-
-        horizon: the planned updates of the run so far; batches beyond it may be missing, because they were never launched.
-        Raises `DataError` when a shard is missing or the replay disagrees with `used`.
-        """
+    def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
+        try:
+            self._delays.load_state_dict(state["delay"])
+            planned = int(state["planned_updates"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"the checkpoint was made under another delay than --delay {self._spec} ({error}); resume with the delay that "
+                "the run was started with"
+            ) from error
         self._calibrate()
         for update, groups in enumerate(used):
-            self._relaunch(update, horizon)
+            self._relaunch(update, planned)
             if self._take(update) != list(groups):
                 raise self._disagreement(update)
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
-        """Generate what policy version `update` owes before its update; False when interrupted by `stopping`."""
         if update == 0:
             self._calibrate(progress)
         while (batch := self._delays.next_launch(update)) is not None:
@@ -107,19 +108,20 @@ class RolloutQueue:
         return True
 
     def take(self, update: int) -> list[list[Rollout]]:
-        """The groups that `update` trains on, read from their shards."""
         return [self._group(reference) for reference in self._take(update)]
 
-    def length_metrics(self) -> dict[str, float]:
-        """Mean response length (tokens) of all that was generated and of all that was trained on: a gap is a length bias.
+    def metrics(self) -> dict[str, float]:
+        """The groups waiting, and mean response lengths (tokens) of all that was generated and of all that was trained on.
 
-        Empty when nothing was generated here (`--delay shards`).
+        A gap between the two is a length bias. They are left out when nothing was generated here.
         """
+        metrics = {"rollouts/groups_waiting": float(self.waiting)}
         if not self._generated.count:
-            return {}
+            return metrics
         return {
             "response/generated_length_mean_so_far": self._generated.total / self._generated.count,
             "response/trained_length_mean_so_far": self._trained.total / max(1, self._trained.count),
+            **metrics,
         }
 
     def _take(self, update: int) -> list[GroupRef]:
@@ -134,20 +136,24 @@ class RolloutQueue:
             "the delay, seed and shards that it was started with"
         )
 
-    def _relaunch(self, update: int, horizon: int) -> None:
+    def _relaunch(self, update: int, planned: int) -> None:
+        """Tell the delay model what was launched before `update`.
+
+        planned: the updates planned until then; batches beyond may be missing, because they were never launched.
+        """
         while (batch := self._delays.next_launch(update)) is not None:
             stored = self._stored.get(batch)
             if stored is None:
-                if batch >= horizon:
-                    return  # the horizon was extended later: this batch is still to be launched, by a later version
-                raise DataError(f"{self._store.path_for(batch, update)}: the shard of batch {batch} is missing; restore it")
+                if batch >= planned:
+                    return  # more updates are planned since: this batch is still to be launched, by a later version
+                raise self._store.missing(batch)
             if stored.version > update:
                 return
             if stored.version < update:
                 raise self._disagreement(update)
-            self._tell(batch, update, read_lengths(stored.path))
+            self._record_launch(batch, update, read_lengths(stored.path))
 
-    def _tell(self, batch: int, version: int, lengths_PG: list[list[int]]) -> list[GroupTimes]:
+    def _record_launch(self, batch: int, version: int, lengths_PG: list[list[int]]) -> list[GroupTimes]:
         self._launched.add(batch)
         for group, lengths in enumerate(lengths_PG):
             self._generated.add(lengths)
@@ -156,9 +162,9 @@ class RolloutQueue:
 
     def _find(self, batch: int, version: int) -> StoredShard | None:
         if batch not in self._stored and version == 0:
-            brought = self._ranks.from_lead(lambda: self._bring(batch))
-            if brought is not None:
-                self._stored[batch] = brought
+            imported = self._ranks.from_lead(lambda: self._import_batch(batch))
+            if imported is not None:
+                self._stored[batch] = imported
         return self._stored.get(batch)
 
     def _accept(self, stored: StoredShard, update: int) -> None:
@@ -167,11 +173,11 @@ class RolloutQueue:
                 f"{stored.path}: --delay {self._spec} wants batch {stored.batch} from policy version {update}, not "
                 f"{stored.version}; train on what exists with --delay shards, or use another run directory"
             )
-        self._tell(stored.batch, update, read_lengths(stored.path))
+        self._record_launch(stored.batch, update, read_lengths(stored.path))
 
     def _generate(self, batch: int, update: int, progress: Progress | None) -> None:
         rows = self._unwritten.pop(batch, None) or self._make(batch, update, progress)
-        times_P = self._tell(batch, update, self._lengths(rows))
+        times_P = self._record_launch(batch, update, _lengths(rows))
         self._write(batch, update, rows, times_P)
 
     def _make(self, batch: int, update: int, progress: Progress | None) -> list[Rollout]:
@@ -201,14 +207,8 @@ class RolloutQueue:
                 lengths_BPG.append(read_lengths(stored.path))
             else:
                 self._unwritten[batch] = self._make(batch, 0, progress)
-                lengths_BPG.append(self._lengths(self._unwritten[batch]))
+                lengths_BPG.append(_lengths(self._unwritten[batch]))
         self._delays.calibrate(lengths_BPG)
-
-    def _lengths(self, rows: Sequence[Rollout]) -> list[list[int]]:
-        lengths_PG: list[list[int]] = [[] for _ in range(rows[-1].group + 1)]
-        for row in rows:
-            lengths_PG[row.group].append(len(row.response_token_ids))
-        return lengths_PG
 
     def _refuse_surplus(self, update: int) -> None:
         if self._maker is None:
@@ -218,14 +218,14 @@ class RolloutQueue:
             raise UsageError(
                 f"{self._store.directory}: {len(surplus)} rollout batches (from number {surplus[0]}) are more than --delay "
                 f"{self._spec} has launched by update {update} (a fixed delay D over N updates starts from D + 1 or N batches, "
-                f"whichever is less). Bring as many as are needed into a new run with --run NEW --rollouts "
+                f"whichever is less). Import as many as are needed into a new run with --run NEW --rollouts "
                 f"{self._store.directory.parent}, use a longer delay, or train on all of them with --delay shards"
             )
 
     def _group(self, reference: GroupRef) -> list[Rollout]:
         stored = self._stored.get(reference.batch)
         if stored is None:
-            raise DataError(f"{self._store.directory}: the shard of batch {reference.batch} is missing; restore it")
+            raise self._store.missing(reference.batch)
         if reference.batch not in self._cache:
             while len(self._cache) >= CACHED_SHARDS:
                 self._cache.pop(next(iter(self._cache)))
@@ -234,3 +234,7 @@ class RolloutQueue:
         if not group:
             raise DataError(f"{stored.path}: it has no group {reference.group}")
         return group
+
+
+def _lengths(rows: Sequence[Rollout]) -> list[list[int]]:
+    return [[len(row.response_token_ids) for row in group] for group in in_groups(rows)]

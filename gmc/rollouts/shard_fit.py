@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from gmc.config.settings import Settings
-from gmc.delays.shards import ShardContents
+from gmc.config.settings import RunSettings
+from gmc.delays.base import DelayContext, ShardContents
+from gmc.delays.registry import arguments_of, delay_class
 from gmc.errors import UsageError
 from gmc.models import LanguageModel, tokenizer_hash
 from gmc.store.shards.reader import read_lengths, read_metadata
@@ -14,7 +15,7 @@ WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalt
 """Sampling values under which a behavior log-prob is that of the whole distribution."""
 
 
-def check_shards(store: RolloutStore, settings: Settings, model: LanguageModel, initial_hash: str) -> None:
+def check_shards(store: RolloutStore, settings: RunSettings, model: LanguageModel, initial_hash: str) -> None:
     """Refuse the first shard that was sampled in another way than these settings say. Raises `UsageError` naming it.
 
     initial_hash: of the weights that every shard of version 0 must come from.
@@ -27,7 +28,7 @@ def check_shards(store: RolloutStore, settings: Settings, model: LanguageModel, 
 class ShardCheck:
     """Refuses shards that this run cannot train on, one by one. Arguments as for `check_shards`."""
 
-    def __init__(self, settings: Settings, model: LanguageModel, initial_hash: str) -> None:
+    def __init__(self, settings: RunSettings, model: LanguageModel, initial_hash: str) -> None:
         rollout = settings.rollout
         self._initial_hash = initial_hash
         self._wanted: dict[str, Any] = {
@@ -73,14 +74,17 @@ def _number(text: str) -> float | None:
         return None
 
 
-def planned_updates(settings: Settings, store: RolloutStore) -> int:
-    """The horizon N: as set; with `--delay shards` at most as many updates as the shards on disk serve."""
-    if settings.delay != "shards":
-        return settings.train.updates
-    available = sum(shard.groups for shard in shard_contents(store)) // settings.rollout.prompts
-    if not available:
-        raise UsageError(f"{store.directory}: no rollouts for --delay shards; run gmc rollout first")
-    return min(settings.train.updates, available)
+def planned_updates(settings: RunSettings, store: RolloutStore) -> int:
+    """The horizon N: as set; where nothing is generated, at most as many updates as the shards on disk serve."""
+    delay, wanted = delay_class(settings.delay), settings.train.updates
+    if delay.generates:
+        return wanted
+    rollout, shards = settings.rollout, shard_contents(store)
+    context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, wanted, shards)
+    available = delay.horizon(arguments_of(settings.delay), context)
+    if available == 0:
+        raise UsageError(f"{store.directory}: no rollouts for --delay {settings.delay}; run gmc rollout first")
+    return wanted if available is None else min(wanted, available)
 
 
 def shard_contents(store: RolloutStore) -> list[ShardContents]:

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from gmc.delays.base import ShardContents
 from gmc.delays.schedule import ScheduleRow, schedule_of_run
-from gmc.delays.shards import ShardContents, ShardsDelay
+from gmc.delays.shards import ShardsDelay
 from gmc.errors import DataError, UsageError
 from gmc.simulator.lengths import RecordedLengths, lengths_of_shards
 from gmc.store.logs import read_used

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from gmc.delays.base import DelayModel, GroupTimes, delay_of
-from gmc.delays.clock import ClockDelay
 from gmc.delays.schedule import ScheduleRow
 from gmc.errors import GmcError
 from gmc.simulator.lengths import Lengths, LengthSource
@@ -107,6 +106,6 @@ def simulate(
         trained=trained,
         launched=launched,
         waiting=delays.waiting,
-        waits=delays.waits if isinstance(delays, ClockDelay) else None,
-        clock=delays.calibrated_clock,
+        waits=delays.waits,
+        clock=delays.state_dict().get("clock"),
     )

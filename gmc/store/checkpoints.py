@@ -108,9 +108,8 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def _extra(extra: Any) -> dict[str, Any]:
     """What a session stored beside the tensors. Raises `TypeError` for values of other types."""
-    planned, clock = extra.get("planned_updates"), extra.get("calibrated_clock")
-    if not isinstance(planned, int | None) or not isinstance(clock, int | float | None):
-        raise TypeError(f"planned_updates {planned!r} or calibrated_clock {clock!r} is no number")
+    if not isinstance(extra.get("source", {}), dict):
+        raise TypeError(f"the state of its source is {extra['source']!r}, not a table")
     return dict(extra)
 
 

@@ -32,9 +32,9 @@ def train(session: Session, observer: Observer, stopping: Callable[[], bool]) ->
     a session opened with resume goes on from the newest checkpoint and ends with the same weights.
     """
     for update in range(session.version, session.planned_updates):
-        if not session.queue.launch(update, observer.generated) or stopping():
+        if not session.source.launch(update, observer.generated) or stopping():
             break
-        groups = session.queue.take(update)
+        groups = session.source.take(update)
         metrics = session.updater.run(groups, update)
         session.record(update, groups, metrics)
         observer.updated(update, metrics)

@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gmc.config.settings import Settings, settings_tree
-from gmc.live.ending import mark_ended
+from gmc.config.settings import RunSettings, settings_tree
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
 from gmc.store.run_directory import RunDirectory
@@ -63,7 +62,7 @@ class _Watch(Observer):
 
 def train_run(
     path: Path,
-    settings: Settings,
+    settings: RunSettings,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -91,7 +90,7 @@ def train_run(
     with ExitStack() as resources:
         directory = ranks.from_lead(claim)
         session = open_session(
-            directory, settings, resources, rollouts_from=rollouts_from, say=log.info, stopping=stopping, ranks=ranks
+            directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks
         )
         _log_start(session, directory)
         watch = _Watch(observer or Observer())
@@ -99,9 +98,7 @@ def train_run(
         finished = _train(session, watch, lambda: ranks.any(stopping()))
         _log_nothing_learned(watch)
         if finished:
-            session.publish()
-            if settings.is_live and ranks.leads:
-                mark_ended(directory, session.version)
+            session.finish()
     return TrainingResult(
         directory.path,
         session.updater.estimator.name,
@@ -124,8 +121,8 @@ def _train(session: Session, observer: Observer, stopping: Callable[[], bool]) -
     return finished
 
 
-def _responses_to_fill(session: Session, settings: Settings) -> int | None:
-    batches, rollout = session.queue.to_fill, settings.rollout
+def _responses_to_fill(session: Session, settings: RunSettings) -> int | None:
+    batches, rollout = session.source.to_fill, settings.rollout
     return None if batches is None else batches * rollout.prompts * rollout.group_size
 
 

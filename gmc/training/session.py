@@ -1,7 +1,8 @@
 """A training run in memory: the model and its rule on one side, the run directory on the other."""
 
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -11,8 +12,7 @@ from gmc.delays.base import GroupRef
 from gmc.engines.noise import measure_noise
 from gmc.errors import GmcError
 from gmc.gradients.rule_calls import RuleCalls
-from gmc.rollouts.live import LiveQueue
-from gmc.rollouts.scheduled import RolloutQueue
+from gmc.rollouts.source import RolloutSource
 from gmc.store.checkpoints import save_checkpoint
 from gmc.store.files import append_jsonl, fsync_file
 from gmc.store.policies import publish_policy
@@ -21,6 +21,8 @@ from gmc.store.shards.groups import Groups
 from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.trackers import Tracker
 from gmc.training.update import Updater
+
+log = logging.getLogger(__name__)
 
 RULE = "rule."
 ANCHORS = "anchors."
@@ -40,18 +42,16 @@ def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class Session:
     """Holds what the loop needs. `version` is the current policy version, which is the index of the next update.
 
-    saved: the version of the newest checkpoint, None before the first. say: tells a person something in one line.
-    after_publish: called when a policy was published.
+    saved: the version of the newest checkpoint, None before the first. publish_every: updates between published policies.
     """
 
     run: RunDirectory
     updater: Updater
-    queue: RolloutQueue | LiveQueue
+    source: RolloutSource
     version: int
     saved: int | None
+    publish_every: int
     trackers: list[Tracker] = field(default_factory=list)
-    say: Callable[[str], None] = lambda text: None
-    after_publish: Callable[[], None] = lambda: None
     _noise_reported: bool = False
     _recorded_at: float = field(default_factory=time.perf_counter)
 
@@ -69,7 +69,7 @@ class Session:
         metrics["time/tokens_per_second"] = tokens / metrics["time/seconds"]
         self._recorded_at = now
         self._add_noise(groups, metrics)
-        metrics |= self.queue.length_metrics() | {"rollouts/groups_waiting": float(self.queue.waiting)}
+        metrics |= self.source.metrics()
         if not self.updater.ranks.leads:
             return
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
@@ -79,7 +79,7 @@ class Session:
             tracker.log(update, metrics)
 
     def _add_noise(self, groups: Groups, metrics: dict[str, float]) -> None:
-        """How far the engine's log-probs lie from the trainer's for rounding alone: logged always, said once a start."""
+        """How far the engine's log-probs lie from the trainer's for rounding alone: a metric always, logged once a start."""
         noise = measure_noise(row for group in groups for row in group)
         if noise is None:
             return
@@ -87,21 +87,18 @@ class Session:
         metrics["noise/response_spread"] = noise.response_spread
         if not self._noise_reported:
             self._noise_reported = True
-            self.say(str(noise))
+            log.info("%s", noise)
 
     def publish_again(self) -> None:
         """After a resume: publish what a kill between checkpoint and publication may have left out."""
-        if self.saved and self.version % self.updater.settings.train.publish_every == 0:
+        if self.saved and self.version % self.publish_every == 0:
             self.publish()
 
     def save_when_due(self) -> None:
         """Checkpoint, and publish the policy, at the intervals of the settings."""
-        settings = self.updater.settings
-        train = settings.train
-        publish_every = settings.live.publish_every if settings.is_live else train.publish_every
-        if self.version % publish_every == 0:
+        if self.version % self.publish_every == 0:
             self.publish()
-        elif self.version % train.checkpoint_every == 0:
+        elif self.version % self.updater.settings.train.checkpoint_every == 0:
             self.save()
 
     def save(self) -> None:
@@ -131,19 +128,21 @@ class Session:
             weights=updater.model.weights(),
             optimizer=optimizer_tensors(updater.optimizer),
             estimator=prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
-            extra={
-                "planned_updates": self.planned_updates,
-                "calibrated_clock": self.queue.calibrated_clock,
-                "run_id": self.run.run_id,
-            },
+            extra={"source": self.source.state_dict(), "run_id": self.run.run_id},
             keep=updater.settings.train.keep_checkpoints,
         )
 
     def publish(self) -> None:
-        """Publish the current policy. Only weights that a durable checkpoint can bring back ever leave the trainer."""
+        """Publish the current policy. Only weights that a durable checkpoint can restore ever leave the trainer."""
         self.save()
         self.updater.ranks.from_lead(self._write_policy)
 
     def _write_policy(self) -> None:
         publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
-        self.after_publish()
+        self.source.published(self.version)
+
+    def finish(self) -> None:
+        """Publish the last policy, when all planned updates are made."""
+        self.publish()
+        if self.updater.ranks.leads:
+            self.source.ended(self.version)

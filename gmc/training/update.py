@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
-from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.assemble import assemble, behavior_logp
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.gradients.rule_gradient import is_finite, model_gradient, objective_weights, token_gradient
@@ -39,7 +38,7 @@ class Updater:
     estimator: Estimator
     optimizer: torch.optim.Optimizer
     anchors: Anchors
-    settings: Settings
+    settings: RunSettings
     planned_updates: int
     ranks: Ranks = ALONE
 
@@ -56,7 +55,7 @@ class Updater:
         batch = tokens.batch
         self._require_finite([tokens.gradient_BT], groups, update, "the loss gradient")
 
-        loss_gradient_BT = -objective_weights(tokens, self.normalizer)
+        loss_gradient_BT = -objective_weights(tokens, self.settings.train.normalizer)
         summed = model_gradient(self.model, current, loss_gradient_BT, self.ranks)
         if rule.uses_gradient:
             self._require_finite(summed.tensors, groups, update, "the gradient")
@@ -81,11 +80,6 @@ class Updater:
         }
         return metrics
 
-    @property
-    def normalizer(self) -> Normalizer:
-        """The loss normalizer in force: the run's own choice, else the rule's."""
-        return self.settings.train.normalizer or self.estimator.normalizer
-
     def _assemble(self, groups: Groups, current: Forward, update: int) -> Batch:
         needs, computed = self.estimator.needs, {}
         if Need.SCORE_NORMS in needs:
@@ -93,7 +87,6 @@ class Updater:
         if Need.ANCHOR_LOGP in needs:
             with self.anchors.weights_of(update):
                 computed[Need.ANCHOR_LOGP] = self.scorer.score(*token_ids(groups)).logp_BT
-        assert self.settings.rollout.max_tokens is not None
         return assemble(
             groups,
             current.logp_BT,

@@ -1,4 +1,4 @@
-"""All shards of one run: the `rollouts/` folder is the queue between whoever generates and whoever trains."""
+"""All shards of one run: the `rollouts/` folder lies between whoever generates and whoever trains."""
 
 import os
 from dataclasses import dataclass
@@ -43,6 +43,10 @@ class RolloutStore:
     def read(self, stored: StoredShard, *, tokenizer_hash: str | None = None) -> Shard:
         """Read a shard strictly (see `read_shard`); a file of another run is refused."""
         return read_shard(stored.path, run_id=self.run_id, tokenizer_hash=tokenizer_hash)
+
+    def missing(self, batch: int) -> DataError:
+        """The error for a batch that training needs and the folder has not."""
+        return DataError(f"{self.directory}: the shard of batch {batch} is missing; restore it")
 
     def set_aside(self, after_version: int) -> Paths:
         """Move the shards of policy versions above `after_version` to a new folder `aside-<n>`; returns their new paths.

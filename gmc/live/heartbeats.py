@@ -50,7 +50,7 @@ class Heartbeat:
 
     @property
     def final(self) -> bool:
-        """Whether the process has said goodbye."""
+        """Whether the process has ended in good order or by an error."""
         return self.state in (STOPPED, FAILED)
 
 
@@ -59,7 +59,7 @@ def new_name() -> str:
     return f"{socket.gethostname().replace('/', '_')}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-class Pulse:
+class HeartbeatWriter:
     """This process's own heartbeat. Beats from a thread, because generating a batch may take longer than a lease."""
 
     def __init__(self, folder: Path, name: str, lease_seconds: float, clock: Callable[[], float] = time.time) -> None:
@@ -71,14 +71,14 @@ class Pulse:
         self.current = Heartbeat(name, socket.gethostname(), os.getpid(), lease_seconds, now, now)
         self._failure: Exception | None = None
 
-    def say(self, state: str, **changes: Any) -> None:
+    def write(self, state: str, **changes: Any) -> None:
         """Change what the heartbeat says, and beat at once. Raises what a beat in the background ran into."""
         if self._failure is not None:
             raise self._failure
         self._beat(state=state, **changes)
 
     @contextmanager
-    def beating(self) -> Iterator["Pulse"]:
+    def beating(self) -> Iterator["HeartbeatWriter"]:
         """Beat until the end of the block; the last beat says how it ended."""
         self._beat()
         thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -101,7 +101,7 @@ class Pulse:
         while not self._stop.wait(self.current.lease_seconds / BEATS_A_LEASE):
             try:
                 self._beat()
-            except OSError as error:  # reported by the next `say`, in the main thread
+            except OSError as error:  # reported by the next `write`, in the main thread
                 self._failure = error
                 return
 

@@ -1,0 +1,51 @@
+"""The part of `--delay SPEC` behind the name, as a delay model reads it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from gmc.errors import UsageError
+
+LARGEST_DELAY = 1_000_000
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """spec: the delay as the user wrote it; text: what comes after the name and its colon; examples: specs that are right."""
+
+    spec: str
+    text: str
+    examples: Sequence[str]
+
+    @property
+    def values(self) -> list[str]:
+        """The text cut at its colons; empty when the spec has no colon."""
+        return self.text.split(":") if self.text or self.spec.endswith(":") else []
+
+    def expect(self, count: int) -> list[str]:
+        """The values, of which there must be `count`."""
+        if len(self.values) != count:
+            plural = "" if count == 1 else "s"
+            self.refuse(f"it takes {count or 'no'} value{plural}" + (f", not {len(self.values)}" if count else ""))
+        return self.values
+
+    def number(self, text: str, what: str) -> float:
+        """A number from 0 to a million; `what` names it in the refusal."""
+        try:
+            value = float(text)
+        except ValueError:
+            self.refuse(f"{what} is {text!r}, not a number")
+        if not 0 <= value <= LARGEST_DELAY:
+            self.refuse(f"{what} is {text}, outside 0 to {LARGEST_DELAY:,}")
+        return value
+
+    def whole(self, text: str, what: str) -> int:
+        """A whole number of updates from 0 to a million."""
+        value = self.number(text, what)
+        if value != int(value):
+            self.refuse(f"{what} is {text}, not a whole number of updates")
+        return int(value)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise the `UsageError` that names the spec, the reason and what would be right."""
+        raise UsageError(f"--delay {self.spec}: {reason}; for example {', '.join(self.examples)}")

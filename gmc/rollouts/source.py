@@ -1,0 +1,58 @@
+"""Where training's rollouts come from: the one interface between the loop and whatever makes rollouts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from gmc.store.logs import GroupRef
+from gmc.store.shards.groups import Groups
+
+Progress = Callable[[int], None]
+"""Called with the number of newly finished responses."""
+
+
+class RolloutSource(Protocol):
+    """Hands out the groups of each update. It never drops a rollout: launched = trained + waiting, in groups.
+
+    Two implementations: `ScheduledSource` generates what a delay model asks for, `LiveSource` waits for what followers make.
+    """
+
+    @property
+    def waiting(self) -> int:
+        """Groups launched and not yet taken."""
+        ...
+
+    @property
+    def to_fill(self) -> int | None:
+        """Batches to be generated before the first update; None when that is not known ahead."""
+        ...
+
+    def launch(self, update: int, progress: Progress | None = None) -> bool:
+        """Have ready what `update` takes, as the current policy version; False when this process was asked to stop."""
+        ...
+
+    def take(self, update: int) -> Groups:
+        """The P groups that `update` trains on, each exactly once."""
+        ...
+
+    def metrics(self) -> dict[str, float]:
+        """What it adds to the metrics of the update that was taken last."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep besides the shards and used.jsonl, as strict JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
+        """Stand where a source with this `state` stood after the updates in `used`, from the shards on disk.
+
+        Raises `DataError` when a shard is missing, or the state or `used` is another source's.
+        """
+        ...
+
+    def published(self, version: int) -> None:
+        """On rank 0, after policy `version` was published. Only a source that others watch has something to do."""
+        return
+
+    def ended(self, updates: int) -> None:
+        """On rank 0, after all planned updates were made and the last policy published."""
+        return

@@ -1,0 +1,47 @@
+"""Going on from a checkpoint: its state is loaded, and what the directory holds of later updates is taken back."""
+
+import logging
+
+import torch
+
+from gmc.errors import DataError
+from gmc.gradients.rule_calls import RuleCalls
+from gmc.store.checkpoints import Checkpoint, prune_checkpoints
+from gmc.store.logs import cut_log
+from gmc.store.policies import set_aside_policies
+from gmc.training.optimizer_state import load_optimizer_tensors
+from gmc.training.place import Place
+from gmc.training.session import ANCHORS, RULE, unprefixed
+from gmc.training.update import Updater
+
+log = logging.getLogger(__name__)
+
+
+def restore(checkpoint: Checkpoint, updater: Updater) -> None:
+    """Put weights, optimizer, rule and anchors where they stood. Raises `DataError` when they are another model's."""
+    weights = updater.model.weights()
+    shapes = {name: tuple(tensor.shape) for name, tensor in checkpoint.weights.items()}
+    if shapes != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
+        raise DataError(
+            f"{checkpoint.path}: its weights are not those of {updater.model.source}; restore the folder from a copy"
+        )
+    with torch.no_grad():
+        for name, parameter in weights.items():
+            parameter.copy_(checkpoint.weights[name])
+    load_optimizer_tensors(updater.optimizer, checkpoint.optimizer)
+    RuleCalls(updater.estimator, checkpoint.update).load_state_dict(unprefixed(RULE, checkpoint.estimator))
+    updater.anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
+
+
+def rewind(place: Place, version: int) -> None:
+    """Cut the logs back to `version` updates and set aside rollouts and policies of later versions."""
+    run = place.run
+    prune_checkpoints(run.checkpoints, place.settings.train.keep_checkpoints)
+    for path in (run.used, run.metrics):
+        cut = cut_log(path, version)
+        if cut.dropped or cut.torn:
+            log.info("%s", cut)
+    if moved := place.store.set_aside(version):
+        log.info("set aside %d rollout batches of versions after %d, which will be generated again", len(moved), version)
+    if moved := set_aside_policies(run.policies, version):
+        log.info("set aside %d published policies of versions after %d", len(moved), version)

@@ -1,0 +1,110 @@
+"""Opening the source of a session's rollouts: followers for a live delay, else this process's own engine or the shards."""
+
+import logging
+from functools import partial
+from pathlib import Path
+
+from gmc.delays.registry import delay_class, parse_delay
+from gmc.engines.registry import load_engine
+from gmc.errors import UsageError
+from gmc.live.ending import unmark_ended
+from gmc.live.heartbeats import TRAINER, HeartbeatWriter
+from gmc.models import tokenizer_hash
+from gmc.resolving.build import build_engine, build_maker
+from gmc.rollouts.live import LiveSource
+from gmc.rollouts.maker import RolloutMaker
+from gmc.rollouts.scheduled import ScheduledSource
+from gmc.rollouts.shard_fit import ShardCheck, shard_contents
+from gmc.rollouts.source import RolloutSource
+from gmc.store.shards.imports import Imports
+from gmc.training.place import Place
+from gmc.training.update import Updater
+
+log = logging.getLogger(__name__)
+
+
+def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
+    """The rollouts of another run, to be imported one by one; all at once where nothing asks for single batches."""
+    if rollouts_from is None:
+        return None
+    imports = Imports(
+        place.store,
+        rollouts_from,
+        weights_hash=place.initial_hash,
+        tokenizer_hash=tokenizer_hash(place.model.tokenizer),
+        check=partial(ShardCheck(place.settings, place.model, place.initial_hash), run_id=None),
+    )
+    delay = delay_class(place.settings.delay)
+    if delay.live or not delay.generates:
+        place.ranks.from_lead(lambda: [imports.copy(batch) for batch in imports.batches])
+    return imports
+
+
+def open_source(place: Place, updater: Updater, imports: Imports | None) -> RolloutSource:
+    """The source that the delay asks for, at update 0."""
+    return _live(place) if delay_class(place.settings.delay).live else _scheduled(place, updater, imports)
+
+
+def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> ScheduledSource:
+    settings, ranks = place.settings, place.ranks
+    delay, rollout = delay_class(settings.delay), settings.rollout
+    maker = _maker(place, updater) if delay.generates else None
+    model = parse_delay(
+        settings.delay,
+        prompts=rollout.prompts,
+        group_size=rollout.group_size,
+        seed=settings.seed,
+        updates=updater.planned_updates,
+        shards=shard_contents(place.store) if delay.needs_existing_shards else (),
+    )
+    return ScheduledSource(
+        place.store,
+        model,
+        maker,
+        spec=settings.delay,
+        planned_updates=updater.planned_updates,
+        stopping=lambda: ranks.any(place.stopping()),
+        ranks=ranks,
+        import_batch=imports.copy if imports else lambda batch: None,
+    )
+
+
+def _maker(place: Place, updater: Updater) -> RolloutMaker:
+    run, settings = place.run, place.settings
+    _require_shareable_engine(place)
+    engine = build_engine(settings, place.model, run.engine_log("train"))
+    place.resources.callback(engine.close)
+    maker = build_maker(run.run_id, settings, place.model, updater.scorer, engine, place.ranks)
+    place.resources.callback(maker.grader.close)
+    for note in maker.problem_set.notes:
+        log.info(note)
+    return maker
+
+
+def _require_shareable_engine(place: Place) -> None:
+    """An engine that starts processes of its own is confused by torchrun's environment."""
+    engine, ranks = load_engine(place.settings.rollout.engine), place.ranks
+    if ranks.count > 1 and engine.own_processes:
+        raise UsageError(
+            f"rollout.engine = {engine.name} with {ranks.count} ranks: let gmc rollout --follow --engine {engine.name} sample "
+            "in processes of their own and train with --live, or sample with --engine transformers"
+        )
+
+
+def _live(place: Place) -> LiveSource:
+    run, settings = place.run, place.settings
+    heartbeat = HeartbeatWriter(run.followers, TRAINER, settings.live.lease_seconds) if place.ranks.leads else None
+    if heartbeat is not None:
+        unmark_ended(run)
+        place.resources.enter_context(heartbeat.beating())
+    return LiveSource(
+        run,
+        place.store,
+        heartbeat,
+        prompts=settings.rollout.prompts,
+        patience_seconds=settings.live.patience_seconds,
+        keep_every=settings.train.publish_every,
+        check=partial(ShardCheck(settings, place.model, place.initial_hash), run_id=run.run_id),
+        stopping=place.stopping,
+        ranks=place.ranks,
+    )
