@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gmc.config import resolve_settings
+from gmc.resolving.resolve import resolve_settings
 from gmc.engines.vllm import VllmEngine
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.store.shards.writer import write_shard

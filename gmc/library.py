@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gmc.config import Settings, resolve_settings
+from gmc.config import RunSettings
 from gmc.config.flags import settings_of_flags
+from gmc.resolving.resolve import resolve_settings
 from gmc.resolving.settled import settled_settings
 from gmc.store.run_directory import RunDirectory
 
@@ -132,11 +133,11 @@ def evaluate(
     if (run is None) == (model is None):
         raise UsageError("evaluate: give a run or a model, one of them")
     path = None if run is None else Run(run).path
-    settled = {} if path is None else settled_settings(path, resume=False, overwrite=False)
+    settled = None if path is None else settled_settings(path, resume=False, overwrite=False)
     wanted = settings_of_flags({"model": model}) | dict(settings or {})
     resolved = resolve_settings(settled=settled, flags=wanted)
     directory = None if path is None else RunDirectory.open(path)
-    request = Request(run=directory, trained=bool(settled), **asked)
+    request = Request(run=directory, trained=settled is not None and bool(settled.values), **asked)
     return evaluate_run(request, resolved, watch=lambda candidate, task: lambda share, new: None)
 
 
@@ -166,6 +167,6 @@ def _resolved(
     *,
     resume: bool,
     overwrite: bool,
-) -> Settings:
+) -> RunSettings:
     settled = settled_settings(path, resume=resume, overwrite=overwrite)
     return resolve_settings(settled=settled, recipe=recipe, flags=settings_of_flags(flags) | dict(settings or {}))

@@ -10,13 +10,13 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from gmc.engines.base import Completion, Engine, Sampling
-from gmc.evaluation.benchmarks import Benchmark
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import evaluate
 from gmc.evaluation.spec import EvalSpec, Subject
 from gmc.grading import Grader
 from gmc.models import embedded_model_path
 from gmc.problems.base import Problem, ProblemSet
+from gmc.problems.benchmarks import Benchmark
 from gmc.problems.load import problem_set
 
 

@@ -1,13 +1,21 @@
 """Settings: layers, unknown keys, recipes."""
 
 import pytest
-import torch
 
-from gmc.config import resolve_settings
+from gmc.config.layers import Layers
 from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
 from gmc.estimators.registry import build_estimator, list_estimators
-from gmc.resolving.build import compute_dtype
+from gmc.resolving.resolve import resolve_settings
+
+pytestmark = pytest.mark.unit
+
+def settled(tree):
+    """What an earlier command of the run settled."""
+    layers = Layers()
+    layers.say_all(tree, "run: default")
+    return layers
+
 
 RECIPES = sorted(path.stem for path in recipes_directory().glob("*.toml"))
 
@@ -16,30 +24,34 @@ def test_layers_win_in_order(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text('seed = 3\n[train]\nupdates = 10\n[estimator]\nname = "tic"\nepsilon = 0.5\n')
     settings = resolve_settings(
-        settled={"seed": 1, "rollout": {"prompts": 4}},
+        settled=settled({"seed": 1, "rollout": {"prompts": 4}}),
         recipe=str(recipe),
         flags={"train.updates": 20, "delay": None},
         assignments=["estimator.epsilon=0.4"],
     )
     assert (settings.seed, settings.rollout.prompts, settings.train.updates) == (3, 4, 20)
-    assert settings.estimator == {"name": "tic", "epsilon": 0.4}
+    assert (settings.estimator["name"], settings.estimator["epsilon"]) == ("tic", 0.4)
     assert settings.delay == "64"
 
 
 def test_naming_another_rule_drops_the_settings_of_the_one_before():
-    settings = resolve_settings(settled={"estimator": {"name": "gmc", "epsilon": 0.5}}, flags={"estimator.name": "grpo"})
-    assert settings.estimator == {"name": "grpo"}
+    said = settled({"estimator": {"name": "gmc", "epsilon": 0.5}})
+    assert "epsilon" not in resolve_settings(settled=said, flags={"estimator.name": "grpo"}).estimator
+    assert resolve_settings(settled=said, flags={"estimator.name": "tic"}).estimator["epsilon"] == 0.28
+    assert resolve_settings(settled=said, flags={"estimator.name": "gmc"}).estimator["epsilon"] == 0.5
 
 
 def test_rules_compose_through_dotted_keys():
     settings = resolve_settings(
         flags={"estimator.name": "gac"}, assignments=["estimator.base=gmc", "estimator.base.epsilon=0.2", "estimator.c_low=0.1"]
     )
-    assert settings.estimator == {"name": "gac", "base": {"name": "gmc", "epsilon": 0.2}, "c_low": 0.1}
+    gmc = {"name": "gmc", "epsilon": 0.2, "epsilon_k": 0.0733, "epsilon_limit": False}
+    assert settings.estimator == {"name": "gac", "base": gmc, "c_low": 0.1, "c_high": 0.3, "projection": "full"}
 
 
 def test_the_default_rule_takes_settings_without_being_named():
-    assert resolve_settings(assignments=["estimator.epsilon=0.4"]).estimator == {"name": "gmc", "epsilon": 0.4}
+    estimator = resolve_settings(assignments=["estimator.epsilon=0.4"]).estimator
+    assert (estimator["name"], estimator["epsilon"]) == ("gmc", 0.4)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +131,8 @@ def test_truncated_sampling_is_refused_for_training(setting):
 @pytest.mark.parametrize("order", [1, -1])
 def test_naming_a_base_and_setting_it_work_in_either_order(order):
     assignments = ["estimator.name=gac", *["estimator.base=gmc", "estimator.base.epsilon=0.2"][::order]]
-    assert resolve_settings(assignments=assignments).estimator["base"] == {"name": "gmc", "epsilon": 0.2}
+    base = resolve_settings(assignments=assignments).estimator["base"]
+    assert (base["name"], base["epsilon"]) == ("gmc", 0.2)
 
 
 @pytest.mark.parametrize(
@@ -132,5 +145,5 @@ def test_naming_a_base_and_setting_it_work_in_either_order(order):
     ],
 )
 def test_the_dtype_of_products_follows_the_device_unless_it_is_set(setting, device, expected):
-    settings = resolve_settings(assignments=[f"model.compute_dtype={setting}"])
-    assert compute_dtype(settings, torch.device(device)) == expected
+    settings = resolve_settings(assignments=[f"model.compute_dtype={setting}", f"model.device={device}"])
+    assert settings.model.compute_dtype == expected

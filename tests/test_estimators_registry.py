@@ -40,6 +40,7 @@ def install(tmp_path, monkeypatch):
     return add
 
 
+@pytest.mark.unit
 def test_built_in_rules_are_registered_like_any_plugin():
     found = {one.name: one for one in registry.list_estimators()}
     assert {"gmc", "tic", "grpo", "is", "truncated", "token-gmc", "gac", "vcpo", "a3po", "decoupled-ppo"} <= set(found)
@@ -49,6 +50,7 @@ def test_built_in_rules_are_registered_like_any_plugin():
     assert registry.load_estimator("gmc").name == "gmc"
 
 
+@pytest.mark.unit
 def test_a_plugin_is_found_and_built(install):
     install("good-plugin", "fresh", GOOD)
     rule = registry.build_estimator("fresh", {"epsilon_low": 0.1})
@@ -57,6 +59,7 @@ def test_a_plugin_is_found_and_built(install):
     assert ("fresh", "good-plugin 2.1") in [(one.name, one.distribution) for one in registry.list_estimators()]
 
 
+@pytest.mark.unit
 def test_an_unknown_name_lists_what_was_found_and_where(install):
     install("good-plugin", "fresh", GOOD)
     with pytest.raises(UnknownEstimatorError) as caught:
@@ -69,6 +72,7 @@ def test_an_unknown_name_lists_what_was_found_and_where(install):
     assert "\n" not in message
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("source", "attribute", "cause"),
     [
@@ -93,6 +97,7 @@ def test_a_broken_plugin_is_listed_with_its_cause_and_stops_only_who_asks_for_it
     assert "broken-plugin 2.1" in str(caught.value)
 
 
+@pytest.mark.unit
 def test_the_import_error_stays_attached_as_the_cause(install):
     install("broken-plugin", "broken", "import a_module_that_is_not_there")
     with pytest.raises(BrokenEstimatorError) as caught:
@@ -100,6 +105,7 @@ def test_the_import_error_stays_attached_as_the_cause(install):
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
+@pytest.mark.unit
 def test_two_distributions_of_one_name_are_both_named(install):
     install("plugin-one", "twice", GOOD)
     install("plugin-two", "twice", GOOD)
@@ -110,23 +116,27 @@ def test_two_distributions_of_one_name_are_both_named(install):
     assert all("plugin-one 2.1" in one.error and "plugin-two 2.1" in one.error for one in listed)
 
 
+@pytest.mark.unit
 def test_a_plugin_cannot_quietly_replace_a_built_in_rule(install):
     install("impostor", "gmc", GOOD)
     with pytest.raises(DuplicateEstimatorError, match=r"impostor 2\.1"):
         registry.load_estimator("gmc")
 
 
+@pytest.mark.unit
 def test_looking_at_one_rule_does_not_import_the_others(install):
     install("slow-plugin", "slow", "raise RuntimeError('imported')")
     registry.load_estimator("gmc")
     assert "slow_plugin_module" not in sys.modules
 
 
+@pytest.mark.unit
 def test_every_error_is_a_usage_error():
     assert EstimatorError.exit_code == 2
     assert issubclass(EstimatorError, ValueError)
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("name", "settings", "parts"),
     [
@@ -153,6 +163,7 @@ def test_a_refused_setting_is_named_with_its_value_and_range(name, settings, par
         assert part in message
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("name", [5, True, None, 1.5, [1], {"a": 1}, ["gmc"]])
 def test_a_name_that_is_no_text_is_refused_in_one_line(name):
     for look in (registry.load_estimator, registry.build_estimator):
@@ -181,6 +192,7 @@ VALIDATOR = """
 """
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
@@ -209,17 +221,20 @@ def test_a_rule_that_cannot_be_built_is_named_with_its_package_and_cause(install
         assert caught.value.__cause__ is not None
 
 
+@pytest.mark.unit
 def test_a_rule_without_an_objective_cannot_be_built(install):
     install("faulty-plugin", "faulty", BODY.format(body="").replace("def objective", "def other"))
     with pytest.raises(BrokenEstimatorError, match=r"faulty-plugin 2\.1.*cannot be built: TypeError.*objective"):
         registry.build_estimator("faulty")
 
 
+@pytest.mark.unit
 def test_an_unknown_base_lists_what_there_is():
     with pytest.raises(UnknownEstimatorError, match="no estimator is named 'nothing'"):
         registry.build_estimator("gac", {"base": "nothing"})
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("base", "name", "epsilon"),
     [("gmc", "gmc", 0.28), ({"name": "gmc", "epsilon": 0.2}, "gmc", 0.2), ({"name": "gmc"}, "gmc", 0.28)],
@@ -233,19 +248,22 @@ def test_a_composed_rule_takes_its_base_in_every_form(base, name, epsilon):
     assert again.settings == rule.settings
 
 
+@pytest.mark.unit
 def test_a_composed_rule_takes_only_settings_of_its_default_base():
     rule = registry.build_estimator("gac", {"base": {"epsilon_low": 0.1}})
     assert rule.base.name == "grpo"
     assert rule.base.settings.epsilon_low == 0.1
 
 
+@pytest.mark.unit
 def test_numbers_may_arrive_as_text():
     assert registry.build_estimator("gmc", {"epsilon": "0.4"}).settings.epsilon == 0.4
 
 
-ALLOWED = ("gmc.errors", "gmc.registry", "gmc.config.normalizer")
+ALLOWED = ("gmc.errors", "gmc.registry", "gmc.config.fields", "gmc.config.normalizer")
 
 
+@pytest.mark.unit
 def test_the_estimators_package_imports_little_else_of_gmc():
     root = Path(registry.__file__).parent
     for file in root.glob("*.py"):
@@ -255,6 +273,7 @@ def test_the_estimators_package_imports_little_else_of_gmc():
                 assert words[1].startswith("gmc.estimators") or words[1] in ALLOWED, f"{file.name}: {line}"
 
 
+@pytest.mark.process
 def test_listing_runs_in_a_fresh_process():
     code = "from gmc.estimators.registry import list_estimators; print(len([f for f in list_estimators() if f.error]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from gmc.config import resolve_settings
 from gmc.errors import UsageError
-from gmc.evaluation.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmark, load_benchmark, select_benchmarks
 from gmc.evaluation.majority import answer_key
 from gmc.evaluation.plan import Task, choose_template, make_task
 from gmc.evaluation.spec import EvalSpec
+from gmc.problems.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmark, load_benchmark, select_benchmarks
 from gmc.problems.templates import get_template
+from gmc.resolving.resolve import resolve_settings
+
+pytestmark = pytest.mark.unit
 
 
 def save(path: Path, count: int, *, copies: int = 1) -> Path:

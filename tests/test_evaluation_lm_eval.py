@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from gmc.engines.transformers import TransformersEngine
-from gmc.evaluation.benchmarks import BENCHMARKS
 from gmc.evaluation.runner import evaluate
 from gmc.evaluation.spec import EvalSpec
 from gmc.evaluation.subjects import model_candidate
 from gmc.grading import Grader
 from gmc.models import load_model
+from gmc.problems.benchmarks import BENCHMARKS
 from gmc.problems.load import load_problems
 from gmc.store.policies import publish_policy
+
+pytestmark = pytest.mark.process
 
 lm_eval = pytest.importorskip("lm_eval", reason="lm-eval is not installed")
 pytest.importorskip("accelerate", reason="lm-eval is installed without its hf extra")

@@ -3,13 +3,13 @@
 import pytest
 from training_runs import metrics_of, train_run
 
-from gmc.config import resolve_settings
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.grading import grade_many
 from gmc.models import load_model
 from gmc.problems.arithmetic import arithmetic_problems
 from gmc.problems.templates import get_template
+from gmc.resolving.resolve import resolve_settings
 from gmc.store.policies import newest_policy
 
 PROBLEMS, SAMPLES = 150, 4
@@ -31,6 +31,7 @@ def accuracy(source) -> float:
     return sum(verdict.correct for verdict in grade_many(pairs)) / len(pairs)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_on_policy_gmc_gains_at_least_30_points(tmp_path):
     path = tmp_path / "run"
@@ -39,6 +40,7 @@ def test_on_policy_gmc_gains_at_least_30_points(tmp_path):
     assert accuracy(newest_policy(path / "policies")) - accuracy("embedded") >= 0.30
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("rule", ["grpo", "gmc"])
 def test_stale_training_runs(tmp_path, rule):
     path = tmp_path / "run"

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from gmc.evaluation.benchmarks import BENCHMARKS, load_benchmark
+from gmc.problems.benchmarks import BENCHMARKS, load_benchmark
 from gmc.problems.checks import find_overlap
 from gmc.problems.load import load_problems
+
+pytestmark = pytest.mark.unit
 
 DATA = Path(os.environ.get("GMC_BENCH_DATA", ""))
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from training_runs import metrics_of, small_settings, train_run
 
-from gmc.config.settings import settings_tree
 from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.errors import EstimatorError, EstimatorStageError
@@ -123,12 +122,13 @@ def sampled(tmp_path_factory):
     directory = RunDirectory.for_training(path, model="embedded", seed=0, resume=False, overwrite=False)
     with ExitStack() as resources:
         resources.enter_context(directory.lock())
-        directory.save_settings("train", settings_tree(settings))
+        directory.save_settings("train", settings)
         session = open_session(directory, settings, resources)
         session.source.launch(0, lambda responses: None)
         yield session.updater, session.source.take(0)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(("stage", "result", "message"), WRONG)
 def test_a_stage_that_fails_names_rule_stage_and_update_and_changes_no_weight(sampled, stage, result, message):
     updater, groups = sampled
@@ -145,12 +145,14 @@ def test_a_stage_that_fails_names_rule_stage_and_update_and_changes_no_weight(sa
     assert all(torch.equal(value, before[name]) for name, value in updater.model.weights().items())
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(("stage", "result"), [(stage, result) for stage, result, _ in WRONG if stage != "gradient"])
 def test_check_estimator_finds_what_training_refuses(stage, result):
     with pytest.raises(AssertionError, match="breaks the estimator contract"):
         check_estimator(type(broken(stage, result)))
 
 
+@pytest.mark.train
 def test_a_run_that_such_a_rule_ends_goes_on_from_its_last_checkpoint(tmp_path, model_of):
     path = tmp_path / "run"
     model_of(broken("objective", lambda batch: batch.logp_BT if batch.update == 0 else batch.logp_BT.detach()))
@@ -161,12 +163,14 @@ def test_a_run_that_such_a_rule_ends_goes_on_from_its_last_checkpoint(tmp_path, 
     assert train_run(path, small_settings(*SMALL), resume=True)["finished"]
 
 
+@pytest.mark.train
 def test_the_sound_rule_trains_and_passes(tmp_path, model_of):
     check_estimator(Sound)
     model_of(Sound())
     assert train_run(tmp_path / "run", small_settings(*SMALL))["finished"]
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(
     ("state", "message"),
     [
@@ -185,6 +189,7 @@ def test_state_that_cannot_be_kept_writes_no_checkpoint(tmp_path, model_of, stat
     assert load_newest(tmp_path / "run" / "checkpoints") is None
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("error", [KeyError("count"), ValueError("sound keeps no state"), TypeError("two\nlines")])
 def test_state_that_is_not_taken_back_leaves_the_run_as_it_is(tmp_path, model_of, error):
     path = tmp_path / "run"
@@ -203,6 +208,7 @@ def test_state_that_is_not_taken_back_leaves_the_run_as_it_is(tmp_path, model_of
     assert train_run(path, small_settings(*SMALL, "train.updates=3"), resume=True)["finished"]
 
 
+@pytest.mark.unit
 def test_the_package_and_version_are_named_and_so_is_a_wrapped_rule():
     batch = random_batch(seed=0)
     rule = GMC()
@@ -216,6 +222,7 @@ def test_the_package_and_version_are_named_and_so_is_a_wrapped_rule():
         RuleCalls(composed, 7).advantages(batch)
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     "error", [GmcError("told"), EstimatorError("told"), KeyboardInterrupt(), torch.OutOfMemoryError("full")]
 )
@@ -228,6 +235,7 @@ def test_errors_that_speak_for_themselves_pass_through(error):
     assert caught.value is error
 
 
+@pytest.mark.train
 def test_a_gradient_that_is_not_finite_is_not_blamed_on_the_rule_that_looks_at_it(tmp_path, model_of, monkeypatch):
     """Dot products of infinite gradients raise in the standard library; the rule is not at fault."""
     model_of(GAC())

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from gmc import __version__
+from gmc.config.settings import settings_tree
 from gmc.errors import DataError, GmcError, UsageError
+from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name, rollout_name
 
 
@@ -24,6 +26,7 @@ def mark_trained(run: RunDirectory) -> None:
     run.metrics.write_text('{"update": 0}\n')
 
 
+@pytest.mark.unit
 def test_create_writes_run_toml_and_open_reads_it(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "deep" / "run", model="a/b", seed=7)
     content = tomllib.loads((run.path / "run.toml").read_text())
@@ -34,6 +37,7 @@ def test_create_writes_run_toml_and_open_reads_it(tmp_path: Path) -> None:
     assert len(run.run_id) >= 16
 
 
+@pytest.mark.train
 def test_every_path_is_where_the_documentation_says(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, model="m", seed=0)
     found = {
@@ -67,6 +71,7 @@ def test_every_path_is_where_the_documentation_says(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.unit
 def test_a_run_is_not_created_over_another(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, model="m", seed=0)
     with pytest.raises(UsageError, match=r"holds a run already. Use --resume to go on, --overwrite"):
@@ -74,6 +79,7 @@ def test_a_run_is_not_created_over_another(tmp_path: Path) -> None:
     assert RunDirectory.open(tmp_path).run_id == run.run_id
 
 
+@pytest.mark.unit
 def test_overwrite_deletes_everything_and_takes_a_new_id(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, model="m", seed=0)
     mark_trained(run)
@@ -84,6 +90,7 @@ def test_overwrite_deletes_everything_and_takes_a_new_id(tmp_path: Path) -> None
     assert {path.name for path in tmp_path.iterdir()} == {"run.toml", "lock"}
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, overwrite: bool) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -98,6 +105,7 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path, overwrite: bool) 
         RunDirectory.create(tmp_path / "thesis.tex", model="m", seed=0, overwrite=overwrite)
 
 
+@pytest.mark.process
 def test_a_start_that_was_killed_does_not_spoil_the_folder(tmp_path: Path) -> None:
     path = tmp_path / "run"
     script = (
@@ -111,6 +119,7 @@ def test_a_start_that_was_killed_does_not_spoil_the_folder(tmp_path: Path) -> No
     assert {entry.name for entry in path.iterdir()} == {"run.toml", "lock"}
 
 
+@pytest.mark.unit
 def test_overwriting_does_not_follow_links(tmp_path: Path) -> None:
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
@@ -120,6 +129,7 @@ def test_overwriting_does_not_follow_links(tmp_path: Path) -> None:
     assert (tmp_path / "precious" / "file").exists()
 
 
+@pytest.mark.unit
 def test_open_refuses(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run here"):
         RunDirectory.open(tmp_path)
@@ -131,14 +141,16 @@ def test_open_refuses(tmp_path: Path) -> None:
         RunDirectory.open(tmp_path)
 
 
+@pytest.mark.unit
 def test_training_after_rollouts_needs_no_flag(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path, model="embedded", seed=0)
     run.rollouts.mkdir()
     (run.rollouts / rollout_name(0, 0)).touch()
-    run.save_settings("rollout", {})
+    run.save_settings("rollout", resolve_settings())
     assert new_run(tmp_path).run_id == run.run_id
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("trace", ["metrics", "checkpoint"])
 def test_training_a_trained_run_needs_a_flag(tmp_path: Path, trace: str) -> None:
     run = new_run(tmp_path)
@@ -152,6 +164,7 @@ def test_training_a_trained_run_needs_a_flag(tmp_path: Path, trace: str) -> None
     assert new_run(tmp_path, overwrite=True).run_id != run.run_id
 
 
+@pytest.mark.unit
 def test_resume_needs_a_run_and_excludes_overwrite(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no run here"):
         new_run(tmp_path / "new", resume=True)
@@ -160,6 +173,7 @@ def test_resume_needs_a_run_and_excludes_overwrite(tmp_path: Path) -> None:
         new_run(tmp_path, resume=True, overwrite=True)
 
 
+@pytest.mark.unit
 def test_resume_with_another_model_or_seed_is_refused(tmp_path: Path) -> None:
     (new_run(tmp_path).rollouts / "something").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"started with model 'embedded', not 'other'\. Give --model embedded"):
@@ -168,6 +182,7 @@ def test_resume_with_another_model_or_seed_is_refused(tmp_path: Path) -> None:
         new_run(tmp_path, seed=1, resume=True)
 
 
+@pytest.mark.unit
 def test_the_initial_weights_are_bound_once(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     run.bind_weights("a" * 64)
@@ -182,6 +197,7 @@ def test_the_initial_weights_are_bound_once(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
+from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
 with RunDirectory.open(Path(sys.argv[1])).lock():
     print("held", flush=True)
@@ -189,6 +205,7 @@ with RunDirectory.open(Path(sys.argv[1])).lock():
 """
 
 
+@pytest.mark.process
 def test_a_second_trainer_is_refused_naming_run_and_process(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     holder = subprocess.Popen(
@@ -212,6 +229,7 @@ def test_a_second_trainer_is_refused_naming_run_and_process(tmp_path: Path) -> N
         assert f"process {os.getpid()} " in run.lock_file.read_text()
 
 
+@pytest.mark.unit
 def test_the_lock_is_released_on_errors(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     with pytest.raises(RuntimeError, match="boom"), run.lock():
@@ -220,23 +238,27 @@ def test_the_lock_is_released_on_errors(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.train
 def test_settings_are_saved_with_versions(tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    settings = {"delay": "256", "optimizer": {"learning_rate": 1e-4, "warmup": None}, "list": [1, 2], "on": True}
+    settings = resolve_settings(flags={"delay": "256"})
     run.save_settings("train", settings)
     content = tomllib.loads((tmp_path / "settings" / "train.toml").read_text())
-    assert content["settings"] == {"delay": "256", "optimizer": {"learning_rate": 1e-4}, "list": [1, 2], "on": True}
+    assert content["settings"] == settings_tree(settings)
+    assert content["origins"] == settings.origins
+    assert content["hash"] == settings.hash
     assert content["versions"]["gmc"] == __version__
     assert {"python", "torch", "transformers", "pyarrow"} <= set(content["versions"])
-    run.save_settings("train", {"delay": "0"})
-    assert tomllib.loads(run.settings("train").read_text())["settings"] == {"delay": "0"}
+    run.save_settings("train", resolve_settings(flags={"delay": "0"}))
+    assert tomllib.loads(run.settings("train").read_text())["settings"]["delay"] == "0"
     assert json.loads(json.dumps(content)) == content
 
 
+@pytest.mark.unit
 def test_a_run_that_a_failed_command_left_without_results_counts_as_new(tmp_path):
     path = tmp_path / "run"
     first = new_run(path)
-    first.save_settings("rollout", {"seed": 0})
+    first.save_settings("rollout", resolve_settings())
     first.bind_weights("w" * 64)
     first.rollouts.mkdir()
     second = new_run(path, model="other", seed=3)
@@ -247,6 +269,7 @@ def test_a_run_that_a_failed_command_left_without_results_counts_as_new(tmp_path
         new_run(path)
 
 
+@pytest.mark.unit
 def test_a_run_that_somebody_is_starting_is_left_alone(tmp_path):
     path = tmp_path / "run"
     first = new_run(path)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_runs import metrics_of, small_settings, train_run
 
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.delays.base import delay_of
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
@@ -25,7 +25,7 @@ from gmc.training.optimizer import learning_rate, make_optimizer, set_learning_r
 P, G, LONGEST, UPDATES = 4, 4, 40, 6
 
 
-def plain_synchronous_loop(settings: Settings) -> LanguageModel:
+def plain_synchronous_loop(settings: RunSettings) -> LanguageModel:
     """Sample, grade, one policy-gradient step, again: no shards, no delay, no registry."""
     model = load_model("embedded")
     engine, scorer = TransformersEngine(model), build_scorer(settings, model)
@@ -61,6 +61,7 @@ def synchronous_run(tmp_path_factory):
     return path, settings
 
 
+@pytest.mark.process
 def test_delay_0_gives_the_weights_of_a_plain_synchronous_loop_bit_for_bit(synchronous_run):
     path, settings = synchronous_run
     expected = plain_synchronous_loop(settings).weights()
@@ -71,6 +72,7 @@ def test_delay_0_gives_the_weights_of_a_plain_synchronous_loop_bit_for_bit(synch
     assert any(not torch.equal(trained[name], initial[name]) for name in initial)
 
 
+@pytest.mark.train
 def test_delay_0_gives_a_ratio_of_exactly_1_on_every_trajectory(synchronous_run):
     path, _ = synchronous_run
     for record in metrics_of(path):
@@ -80,6 +82,7 @@ def test_delay_0_gives_a_ratio_of_exactly_1_on_every_trajectory(synchronous_run)
         assert record["ratio/ess_share"] == pytest.approx(1.0, abs=1e-12)
 
 
+@pytest.mark.train
 def test_length_clock_of_zero_is_synchronous_training_bit_for_bit(synchronous_run, tmp_path):
     path, settings = synchronous_run
     train_run(tmp_path / "clock", settings.model_copy(update={"delay": "length:0"}))
@@ -89,6 +92,7 @@ def test_length_clock_of_zero_is_synchronous_training_bit_for_bit(synchronous_ru
     assert all(torch.equal(trained[name], clocked[name]) for name in trained)
 
 
+@pytest.mark.train
 def test_the_update_equals_a_stock_forward_with_a_plain_loss(synchronous_run):
     """One gradient: ours against transformers' own forward, whole logits, log_softmax, autograd."""
     path, settings = synchronous_run
@@ -117,6 +121,7 @@ def test_the_update_equals_a_stock_forward_with_a_plain_loss(synchronous_run):
         assert torch.allclose(ours[name], parameter.grad, rtol=1e-3, atol=1e-4 * float(parameter.grad.abs().max())), name
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("delay", [1, 3, 10])
 def test_the_batch_of_update_n_carries_version_max_0_n_minus_d(tmp_path, delay):
     path = tmp_path / "run"
@@ -132,6 +137,7 @@ def test_the_batch_of_update_n_carries_version_max_0_n_minus_d(tmp_path, delay):
         assert {row.policy_version for row in shard.rollouts} == {max(0, update - delay)}
 
 
+@pytest.mark.train
 def test_the_model_sees_the_prompt_that_the_shard_shows(synchronous_run):
     path, _ = synchronous_run
     tokenizer = load_model("embedded").tokenizer

@@ -4,14 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gmc.config import Settings, resolve_settings
+from gmc.config import RunSettings
+from gmc.resolving.resolve import resolve_settings
 from gmc.training import run
 from gmc.training.signals import stop_on_signals
 
 TIMINGS = ("time/",)
 
 
-def small_settings(*assignments: str, **flags: Any) -> Settings:
+def small_settings(*assignments: str, **flags: Any) -> RunSettings:
     """4 prompts × 4 responses of at most 40 tokens on the embedded model, at a rate that moves it within few updates."""
     base = ["rollout.prompts=4", "rollout.group_size=4", "rollout.max_tokens=40", "optimizer.learning_rate=1e-3"]
     return resolve_settings(flags=flags, assignments=[*base, *assignments])

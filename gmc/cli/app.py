@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import gmc
+from gmc.cli.delays import delays_app
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
 from gmc.cli.grade import grade
@@ -19,11 +20,16 @@ from gmc.cli.status import status
 from gmc.cli.train import train
 from gmc.errors import GmcError
 
-HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "grade", "status"]
+HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "delays", "grade", "status"]
 
 
 class _OneLineErrors(TyperGroup):
     """Exit codes: 0 success, 1 failed run or check, 2 wrong usage. Other exceptions are bugs and keep their traceback."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        _hide_types_of_flags(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=HELP_ORDER.index)
@@ -42,6 +48,15 @@ class _OneLineErrors(TyperGroup):
             raise typer.Exit(1) from error
 
 
+def _hide_types_of_flags(command: Any) -> None:
+    """In the help of every command a flag that takes no value stands without a type: some versions of typer show `<bool>`."""
+    for option in command.get_params(command.context_class(command, **HELP_NAMES)):
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(below)
+
+
 app = typer.Typer(
     name="gmc",
     cls=_OneLineErrors,
@@ -49,13 +64,14 @@ app = typer.Typer(
     epilog="Start with: gmc rollout, then gmc train --estimator gmc --delay 256, then gmc eval",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_NAMES,
 )
 app.command("rollout")(rollout)
 app.command("train")(train)
 app.add_typer(eval_app, name="eval")
 app.command("simulate-delay")(simulate_delay)
 app.add_typer(estimators_app, name="estimators")
+app.add_typer(delays_app, name="delays")
 app.command("grade")(grade)
 app.command("status")(status)
 

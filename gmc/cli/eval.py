@@ -1,12 +1,13 @@
 """`gmc eval`: score policies on benchmarks, with intervals; `gmc eval compare`: two results, paired."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gmc.cli import options
 from gmc.cli.eval_arms import arms
+from gmc.config.flags import EVAL_SETTING_OF, flag_names, settings_of_flags
 
 eval_app = typer.Typer(
     help="Score policies on benchmarks: the newest policy of the run on the built-in arithmetic, unless told otherwise.",
@@ -18,18 +19,15 @@ DEFAULT_RUN = Path("runs/default")
 
 
 @eval_app.callback(invoke_without_command=True)
+@options.settings_options(
+    EVAL_SETTING_OF,
+    tuple(EVAL_SETTING_OF),
+    **dict.fromkeys(("bench", "limit"), ASKED),
+    **dict.fromkeys(("n", "greedy", "pass_k", "temperature", "top_p", "max_tokens", "seed"), SAMPLED),
+    model=WHERE,
+)
 def evaluate(
     context: typer.Context,
-    bench: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--bench",
-            help="Benchmark or suite, several by comma or repetition: math500, aime24, aime25, amc23, amc24, minerva, "
-            "olympiadbench, gsm8k, arithmetic, paper-six, gac-seven. (default: arithmetic)",
-            show_default=False,
-            rich_help_panel=ASKED,
-        ),
-    ] = None,
     problems: Annotated[
         str | None,
         typer.Option("--problems", help="A problem file or hub id as a benchmark.", show_default=False, rich_help_panel=ASKED),
@@ -49,9 +47,6 @@ def evaluate(
             rich_help_panel=ASKED,
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", help="Only the first problems of each benchmark.", rich_help_panel=ASKED)
-    ] = None,
     template: Annotated[
         str | None,
         typer.Option(
@@ -68,15 +63,6 @@ def evaluate(
     policy: Annotated[
         str, typer.Option("--policy", help="latest, a version, or all (a curve).", rich_help_panel=WHERE)
     ] = "latest",
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            help="Evaluate this model, not a run: 'embedded', a folder or a hub id.",
-            show_default=False,
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
     base: Annotated[
         bool, typer.Option("--base", help="Also evaluate the model the run started from, and compare.", rich_help_panel=WHERE)
     ] = False,
@@ -92,42 +78,6 @@ def evaluate(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where a killed evaluation stopped.", rich_help_panel=WHERE)
     ] = False,
-    samples: Annotated[
-        int | None,
-        typer.Option(
-            "--n",
-            help="Samples a problem; 0 for greedy only. (default: the benchmark's)",
-            show_default=False,
-            rich_help_panel=SAMPLED,
-        ),
-    ] = None,
-    greedy: Annotated[
-        bool | None,
-        typer.Option(
-            "--greedy/--no-greedy", help="Also decode greedily. (default: greedy)", show_default=False, rich_help_panel=SAMPLED
-        ),
-    ] = None,
-    pass_k: Annotated[
-        str | None,
-        typer.Option("--pass-k", help="Also unbiased pass@k, such as 1,4.", show_default=False, rich_help_panel=SAMPLED),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option("--temperature", help="Of the n samples (default: 1.0).", show_default=False, rich_help_panel=SAMPLED),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option("--top-p", help="Of the n samples (default: 1.0).", show_default=False, rich_help_panel=SAMPLED),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens",
-            help="Longest response. (default: 64 embedded, else 4096)",
-            show_default=False,
-            rich_help_panel=SAMPLED,
-        ),
-    ] = None,
     last_number: Annotated[
         bool,
         typer.Option(
@@ -136,17 +86,13 @@ def evaluate(
             rich_help_panel=SAMPLED,
         ),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", help="Of sampling and bootstrap. (default: 0)", show_default=False, rich_help_panel=SAMPLED),
-    ] = None,
     batch_sequences: Annotated[
         int, typer.Option("--batch-sequences", help="Responses generated at once.", min=1, rich_help_panel=SAMPLED)
     ] = 256,
-    engine: options.EngineOption = None,
     set_: options.SetOption = None,
     dry_run: options.DryRunOption = False,
     json: options.JsonOption = False,
+    **said: Any,
 ) -> None:
     """Score policies on benchmarks: avg@n, greedy, maj@n and pass@k with 95 % intervals over problems.
 
@@ -155,38 +101,34 @@ def evaluate(
     if context.invoked_subcommand is not None:
         return
     from gmc.cli.output import print_settings
-    from gmc.config import resolve_settings
     from gmc.errors import UsageError
+    from gmc.resolving.resolve import resolve_settings
     from gmc.resolving.settled import settled_settings
 
+    model, bench, pass_k = said["model"], said["bench"], said["pass_k"]
     if model is not None and run is not None:
         raise UsageError("--model and --run exclude each other: a run's policies are chosen with --policy")
     if model is not None and (base or policy != "latest"):
         raise UsageError("--base and --policy belong to a run, not to --model")
     run = run or DEFAULT_RUN
-    settled = {} if model is not None else settled_settings(run, resume=False, overwrite=False)
+    settled = None if model is not None else settled_settings(run, resume=False, overwrite=False)
     settings = resolve_settings(
         settled=settled,
-        flags={
-            "model.source": model,
-            "rollout.engine": engine,
-            "eval.benchmarks": _benchmark_names(bench) if bench else [] if problems else None,
-            "eval.samples": samples,
-            "eval.greedy": greedy,
-            "eval.temperature": temperature,
-            "eval.top_p": top_p,
-            "eval.max_tokens": max_tokens,
-            "eval.pass_k": _numbers(pass_k) if pass_k else None,
-            "eval.limit": limit,
-            "eval.seed": seed,
-        },
+        flags=settings_of_flags(
+            {
+                **said,
+                "bench": _benchmark_names(bench) if bench else [] if problems else None,
+                "pass_k": _numbers(pass_k) if pass_k else None,
+            },
+            EVAL_SETTING_OF,
+        ),
+        flag_names=flag_names(EVAL_SETTING_OF),
         assignments=set_ or (),
     )
     if dry_run:
         print_settings(settings, as_json=json)
         return
 
-    from gmc.config.settings import settings_tree
     from gmc.evaluation.run import Request
     from gmc.store.run_directory import RunDirectory
 
@@ -202,13 +144,13 @@ def evaluate(
         template=template,
         last_number=last_number,
         batch_sequences=batch_sequences,
-        fit_length=max_tokens is None and not any("max_tokens" in text for text in set_ or ()),
-        trained=bool(settled),
+        fit_length=settings.origins["eval.max_tokens"] == "model",
+        trained=settled is not None and bool(settled.values),
         out=out,
         resume=resume,
     )
     if opened is not None:
-        opened.save_settings("eval", settings_tree(settings))
+        opened.save_settings("eval", settings)
     from gmc.cli.eval_view import run_evaluation  # last: it imports torch
 
     run_evaluation(request, settings, as_json=json)

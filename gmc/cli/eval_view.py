@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gmc.cli.output import print_json, say, stderr
 from gmc.cli.progress import progress_bar
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.evaluation.compare import Comparison
 from gmc.evaluation.curve import write_curve
 from gmc.evaluation.plan import Task
@@ -22,7 +22,7 @@ from gmc.evaluation.runner import Progress
 from gmc.evaluation.subjects import Candidate
 
 
-def run_evaluation(request: Request, settings: Settings, *, as_json: bool) -> None:
+def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) -> None:
     """Evaluate, then show tables, comparisons with the reference, curves over several policies, and where the files lie."""
     with ExitStack() as bars:
 

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from gmc.cli.output import say
-from gmc.config import resolve_settings
+from gmc.config.flags import flag_names, flag_of
+from gmc.config.layers import Layers
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.delays.registry import delay_class
 from gmc.errors import GmcError, UsageError
-from gmc.resolving.settled import settled_settings
+from gmc.resolving.resolve import resolve_settings
+from gmc.resolving.settled import trainers_settings
 
 FIRST_POLL_SECONDS = 0.5
 WORD_SECONDS = 10.0
@@ -29,11 +31,12 @@ def follower_settings(run: Path, engine: str | None, assignments: Sequence[str],
     """
     for name, value in refused.items():
         if value not in (None, False):
-            flag = name.replace("_", "-")
-            raise UsageError(f"--follow with --{flag}: a follower takes that from the run's trainer. Leave it out.")
+            raise UsageError(f"--follow with {flag_of(name)}: a follower takes that from the run's trainer. Leave it out.")
     patience = resolve_settings(assignments=assignments).live.patience_seconds
     settled = _wait_for_trainer(run, patience)
-    settings = resolve_settings(settled=settled, flags={"rollout.engine": engine}, assignments=assignments)
+    settings = resolve_settings(
+        settled=settled, flags={"rollout.engine": engine}, flag_names=flag_names(), assignments=assignments
+    )
     if not delay_class(settings.delay).live:
         raise UsageError(f"{run}: its trainer runs with --delay {settings.delay}, not --live, and makes its own rollouts.")
     theirs, ours = _shared(settings_tree(resolve_settings(settled=settled))), _shared(settings_tree(settings))
@@ -43,9 +46,10 @@ def follower_settings(run: Path, engine: str | None, assignments: Sequence[str],
     return settings
 
 
-def _wait_for_trainer(run: Path, patience_seconds: float) -> dict[str, Any]:
+def _wait_for_trainer(run: Path, patience_seconds: float) -> Layers:
+    path = run / "settings" / "train.toml"
     started = last_word = time.monotonic()
-    while not (run / "settings" / "train.toml").is_file():
+    while not path.is_file():
         now = time.monotonic()
         if now - started > patience_seconds:
             raise GmcError(f"{run}: no trainer came for {now - started:.0f} s; start it with gmc train --live --run {run}")
@@ -53,7 +57,7 @@ def _wait_for_trainer(run: Path, patience_seconds: float) -> dict[str, Any]:
             say(f"waiting for gmc train --live --run {run}")
             last_word = now
         time.sleep(FIRST_POLL_SECONDS)
-    return settled_settings(run, resume=True, overwrite=False)
+    return trainers_settings(path)
 
 
 def _shared(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,16 @@
-"""Options that several commands share, declared once."""
+"""Options that several commands share, declared once; those that stand for a setting are made from the setting's field."""
 
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
+from pydantic.fields import FieldInfo
 
-from gmc.config.flags import SETTING_OF
+from gmc.config.fields import bounds_text, choices, default_text
+from gmc.config.flags import flag_of
+from gmc.config.layers import FIELDS
 
 RUN_PANEL = "Run"
 SETTINGS_PANEL = "Settings"
@@ -20,7 +25,8 @@ JsonOption = Annotated[
     typer.Option("--json", help="Print one JSON object on stdout and everything else on stderr.", rich_help_panel=RUN_PANEL),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Print the resolved settings as TOML and exit.", rich_help_panel=RUN_PANEL)
+    bool,
+    typer.Option("--dry-run", help="Print the settings in force, each with its origin, and exit.", rich_help_panel=RUN_PANEL),
 ]
 RecipeOption = Annotated[
     str | None,
@@ -41,42 +47,53 @@ SetOption = Annotated[
         rich_help_panel=SETTINGS_PANEL,
     ),
 ]
-SeedOption = Annotated[
-    int | None, typer.Option("--seed", help="Seed of problem order and sampling. (default: 0)", show_default=False)
-]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="'embedded', a folder or a hub id. (default: embedded)", show_default=False)
-]
-ProblemsOption = Annotated[
-    str | None,
-    typer.Option("--problems", help="'arithmetic', a file or a hub id. (default: arithmetic)", show_default=False),
-]
-QuestionFieldOption = Annotated[
-    str | None, typer.Option("--question-field", help="Field of the question, if its name is unusual.", show_default=False)
-]
-AnswerFieldOption = Annotated[
-    str | None, typer.Option("--answer-field", help="Field of the gold answer, if its name is unusual.", show_default=False)
-]
-EngineOption = Annotated[
-    str | None, typer.Option("--engine", help="transformers or vllm. (default: transformers)", show_default=False)
-]
-PromptsOption = Annotated[int | None, typer.Option("--prompts", help="P, prompts a batch. (default: 8)", show_default=False)]
-GroupSizeOption = Annotated[
-    int | None, typer.Option("--group-size", help="G, responses a prompt. (default: 8)", show_default=False)
-]
-TemperatureOption = Annotated[
-    float | None, typer.Option("--temperature", help="Sampling temperature. (default: 1.0)", show_default=False)
-]
-MaxTokensOption = Annotated[
-    int | None,
-    typer.Option("--max-tokens", help="Longest response. (default: 64 embedded, else 4096)", show_default=False),
-]
-LogprobsOption = Annotated[
-    str | None,
-    typer.Option("--logprobs", help="Behavior log-probs in ratios: trainer or engine. (default: trainer)", show_default=False),
-]
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def flags(context: typer.Context) -> dict[str, Any]:
-    """The settings that a command's flags name, None where a flag was not given."""
-    return {SETTING_OF[name]: value for name, value in context.params.items() if name in SETTING_OF}
+def settings_options(table: Mapping[str, str], names: Sequence[str], **panels: str) -> Callable[[Command], Command]:
+    """Give a command an option for each setting named, which it receives in its `**said`.
+
+    table: the setting behind each option's name; panels: the help panel of an option that is not in the main one.
+    """
+
+    def decorate(command: Command) -> Command:
+        own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
+        made = [_option(name, table[name], panels.get(name)) for name in names]
+        context = [each for each in own if each.annotation is typer.Context]
+        rest = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each not in context]
+        parameters = [*context, *made, *rest]
+        vars(command)["__signature__"] = inspect.Signature(parameters)  # what typer reads
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
+
+    return decorate
+
+
+_SPOKEN: dict[str, tuple[Any, str]] = {
+    "estimator.name": (str, "NAME"),
+    "eval.samples": (int, "INTEGER"),
+    "eval.pass_k": (str, "K,K,..."),
+}
+"""How a command line says a setting that is no plain value: type and name in the help."""
+
+
+def _option(name: str, key: str, panel: str | None) -> inspect.Parameter:
+    field = FIELDS[key] if key in FIELDS else FIELDS[key.rpartition(".")[0]]
+    words = choices(field.annotation)
+    plain: tuple[Any, str | None] = (str, f"[{'|'.join(words)}]") if words else (field.annotation, None)
+    kind, metavar = _SPOKEN.get(key, plain)
+    option = typer.Option(
+        f"{flag_of(name)}/--no-{name}" if kind is bool else flag_of(name),
+        help=_help(field),
+        metavar=metavar,
+        show_default=False,
+        rich_help_panel=panel,
+    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+def _help(field: FieldInfo) -> str:
+    """What a setting means, its default and its range."""
+    text = field.description or ""
+    bounds = bounds_text(field)
+    return f"{text[0].upper()}{text[1:]}. (default: {default_text(field)}{'; ' if bounds else ''}{bounds})"

@@ -1,14 +1,14 @@
 """What a person sees: stderr for people, stdout for machines."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tomli_w
 import typer
 from rich.console import Console
 
-from gmc.config.settings import Settings, settings_tree
+from gmc.config.settings import RunSettings, settings_tree
 from gmc.store.files import strict_json
 
 stderr = Console(stderr=True, highlight=False)
@@ -25,10 +25,29 @@ def print_json(record: Mapping[str, Any]) -> None:
     sys.stdout.flush()  # a full disk is met here, where it becomes one line
 
 
-def print_settings(settings: Settings, *, as_json: bool) -> None:
-    """The resolved settings of `--dry-run`, on stdout."""
+def print_settings(settings: RunSettings, *, as_json: bool) -> None:
+    """The settings in force of `--dry-run`, on stdout: as JSON, or as TOML with the origin of each value behind it."""
     tree = settings_tree(settings)
     if as_json:
-        print_json(tree)
+        print_json({**tree, "origins": dict(settings.origins), "hash": settings.hash})
     else:
-        typer.echo(tomli_w.dumps(tree), nl=False)
+        typer.echo("\n".join(_lines(tree, settings.origins, "")))
+
+
+def _lines(tree: Mapping[str, Any], origins: Mapping[str, str], prefix: str) -> Iterator[str]:
+    tables = {key: value for key, value in tree.items() if isinstance(value, Mapping)}
+    lines = {key: f"{key} = {_toml(value)}" for key, value in tree.items() if key not in tables}
+    width = max((len(line) for line in lines.values()), default=0)
+    for key, line in lines.items():
+        yield f"{line:<{width}}  # {origins[prefix + key]}"
+    for key, table in tables.items():
+        yield ""
+        yield f"[{prefix}{key}]"
+        yield from _lines(table, origins, f"{prefix}{key}.")
+
+
+def _toml(value: Any) -> str:
+    """A value on one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").rstrip("\n")

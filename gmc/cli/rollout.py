@@ -2,33 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gmc.cli import options
-
-FOLLOWER_PARAMETERS = ("run", "follow", "engine", "set_", "dry_run", "json")
-"""What `--follow` leaves to the follower; the run's trainer decides the rest."""
+from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
 
 
+@options.settings_options(
+    SETTING_OF,
+    (
+        "model",
+        "problems",
+        "question_field",
+        "answer_field",
+        "batches",
+        "prompts",
+        "group_size",
+        "engine",
+        "temperature",
+        "max_tokens",
+        "logprobs",
+        "seed",
+    ),
+)
 def rollout(
-    context: typer.Context,
     run: options.RunOption = Path("runs/default"),
-    model: options.ModelOption = None,
-    problems: options.ProblemsOption = None,
-    question_field: options.QuestionFieldOption = None,
-    answer_field: options.AnswerFieldOption = None,
-    batches: Annotated[
-        int | None, typer.Option("--batches", help="Launch batches to write. (default: 16)", show_default=False)
-    ] = None,
-    prompts: options.PromptsOption = None,
-    group_size: options.GroupSizeOption = None,
-    engine: options.EngineOption = None,
-    temperature: options.TemperatureOption = None,
-    max_tokens: options.MaxTokensOption = None,
-    logprobs: options.LogprobsOption = None,
-    seed: options.SeedOption = None,
     resume: options.ResumeOption = False,
     overwrite: options.OverwriteOption = False,
     recipe: options.RecipeOption = None,
@@ -38,20 +38,23 @@ def rollout(
     set_: options.SetOption = None,
     dry_run: options.DryRunOption = False,
     json: options.JsonOption = False,
+    **said: Any,
 ) -> None:
     """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
     from gmc.cli.output import print_settings
-    from gmc.config import resolve_settings
+    from gmc.resolving.resolve import resolve_settings
     from gmc.resolving.settled import settled_settings
 
     if follow:
-        refused = {name: value for name, value in context.params.items() if name not in FOLLOWER_PARAMETERS}
+        engine = said.pop("engine")
+        refused = {**said, "resume": resume, "overwrite": overwrite, "recipe": recipe}
         _follow(run, engine, set_ or (), refused, dry_run=dry_run, json=json)
         return
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
-        flags=options.flags(context),
+        flags=settings_of_flags(said),
+        flag_names=flag_names(),
         assignments=set_ or (),
     )
     if dry_run:

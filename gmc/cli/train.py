@@ -3,54 +3,44 @@
 import logging
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gmc.cli import options
 from gmc.cli.logs import show_logs
+from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
 
 if TYPE_CHECKING:
     from gmc.training.run import TrainingResult
 
 
+@options.settings_options(
+    SETTING_OF,
+    (
+        "estimator",
+        "delay",
+        "updates",
+        "learning_rate",
+        "model",
+        "problems",
+        "question_field",
+        "answer_field",
+        "prompts",
+        "group_size",
+        "engine",
+        "temperature",
+        "max_tokens",
+        "logprobs",
+        "seed",
+    ),
+)
 def train(
-    context: typer.Context,
     run: options.RunOption = Path("runs/default"),
-    estimator: Annotated[
-        str | None, typer.Option("--estimator", help="Correction rule; see gmc estimators. (default: gmc)", show_default=False)
-    ] = None,
-    delay: Annotated[
-        str | None,
-        typer.Option(
-            "--delay",
-            help="Updates between generation and use: D, length:C, length:mean=M, uniform:LOW:HIGH, geometric:MEAN, "
-            "schedule:FILE or shards. (default: 64)",
-            show_default=False,
-        ),
-    ] = None,
     live: Annotated[
         bool,
         typer.Option("--live", help="Publish policies to any number of gmc rollout --follow, and train on what they make."),
     ] = False,
-    updates: Annotated[
-        int | None, typer.Option("--updates", help="N, planned optimizer updates. (default: 400)", show_default=False)
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option("--learning-rate", help="Peak rate. (default: 4e-4 embedded, else 1e-6)", show_default=False),
-    ] = None,
-    model: options.ModelOption = None,
-    problems: options.ProblemsOption = None,
-    question_field: options.QuestionFieldOption = None,
-    answer_field: options.AnswerFieldOption = None,
-    prompts: options.PromptsOption = None,
-    group_size: options.GroupSizeOption = None,
-    engine: options.EngineOption = None,
-    temperature: options.TemperatureOption = None,
-    max_tokens: options.MaxTokensOption = None,
-    logprobs: options.LogprobsOption = None,
-    seed: options.SeedOption = None,
     rollouts: Annotated[
         Path | None,
         typer.Option("--rollouts", help="Bring in the version-0 rollouts of another run's folder.", show_default=False),
@@ -61,21 +51,23 @@ def train(
     set_: options.SetOption = None,
     dry_run: options.DryRunOption = False,
     json: options.JsonOption = False,
+    **said: Any,
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
     from gmc.cli.output import print_settings
-    from gmc.config import resolve_settings
     from gmc.delays.live import LiveDelay
     from gmc.errors import UsageError
     from gmc.resolving.checks import check_settings
+    from gmc.resolving.resolve import resolve_settings
     from gmc.resolving.settled import settled_settings
 
-    if live and delay is not None:
-        raise UsageError(f"--live and --delay {delay}: followers decide how stale rollouts are. Give one of them.")
+    if live and said["delay"] is not None:
+        raise UsageError(f"--live and --delay {said['delay']}: followers decide how stale rollouts are. Give one of them.")
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
-        flags=options.flags(context) | ({"delay": LiveDelay.name} if live else {}),
+        flags=settings_of_flags(said | ({"delay": LiveDelay.name} if live else {})),
+        flag_names=flag_names() | ({"delay": "--live"} if live else {}),
         assignments=set_ or (),
     )
     check_settings(settings)

@@ -1,6 +1,6 @@
-"""Every setting of gmc, typed, with defaults; recipes; and how defaults, recipe and flags become one object."""
+"""Every setting of gmc, typed, with defaults; recipes; and what the layers recipe, flags and --set say."""
 
-from gmc.config.resolve import resolve_settings
-from gmc.config.settings import Settings
+from gmc.config.layers import Layers, lay
+from gmc.config.settings import RunSettings
 
-__all__ = ["Settings", "resolve_settings"]
+__all__ = ["Layers", "RunSettings", "lay"]

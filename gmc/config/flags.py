@@ -24,14 +24,39 @@ SETTING_OF = {
     "logprobs": "rollout.logprobs",
     "seed": "seed",
 }
-"""The setting behind each flag, by parameter name."""
+"""The setting behind each flag of `gmc rollout` and `gmc train`, by parameter name."""
+
+EVAL_SETTING_OF = {
+    "bench": "eval.benchmarks",
+    "limit": "eval.limit",
+    "model": "model.source",
+    "n": "eval.samples",
+    "greedy": "eval.greedy",
+    "pass_k": "eval.pass_k",
+    "temperature": "eval.temperature",
+    "top_p": "eval.top_p",
+    "max_tokens": "eval.max_tokens",
+    "seed": "eval.seed",
+    "engine": "rollout.engine",
+}
+"""The same for `gmc eval`, whose sampling is its own."""
 
 
-def settings_of_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
+def flag_of(name: str) -> str:
+    """A parameter as it is typed: "max_tokens" is "--max-tokens"."""
+    return f"--{name.replace('_', '-')}"
+
+
+def flag_names(table: Mapping[str, str] = SETTING_OF) -> dict[str, str]:
+    """The flag of each setting that has one."""
+    return {key: flag_of(name) for name, key in table.items()}
+
+
+def settings_of_flags(flags: Mapping[str, Any], table: Mapping[str, str] = SETTING_OF) -> dict[str, Any]:
     """Flags by their settings' dotted keys. Raises `UsageError` for a name that is no flag, with the nearest one."""
     for name in flags:
-        if name not in SETTING_OF:
-            near = difflib.get_close_matches(name, SETTING_OF, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(SETTING_OF)}"
+        if name not in table:
+            near = difflib.get_close_matches(name, table, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(table)}"
             raise UsageError(f"{name}: no such flag; {hint} Any other setting goes into settings={{'section.name': value}}")
-    return {SETTING_OF[name]: value for name, value in flags.items()}
+    return {table[name]: value for name, value in flags.items()}

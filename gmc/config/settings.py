@@ -1,21 +1,27 @@
-"""One typed model of every setting. An unknown key is an error, and each field's description is its documentation.
+"""One typed model of every setting that a run uses. An unknown key is an error, and each field's description documents it.
 
-A default of None means "depends on the model": the embedded model is trained with the laboratory's values, any other model
-with those of arXiv 2610.01896. `Settings.filled` replaces each None by the value used, so saved settings are complete.
+A field marked `Derived` has no default of its own: `gmc.resolving.resolve` chooses the value from the model, the problems, the
+rule or the device, unless a layer says it. So a `RunSettings` holds every value in force, and no "auto" and no None.
 """
 
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
+from gmc.config.fields import EMBEDDED, Derived, by_model
 from gmc.config.normalizer import Normalizer
 from gmc.config.sampling import Sampling
 
-EMBEDDED = "embedded"
-LIVE = "live"
-"""The delay of a run whose rollouts are made by `gmc rollout --follow`: whatever it comes to be."""
+OTHERS = "others"
+"""In a table by benchmark: any benchmark that the table does not name."""
 
 Count = Annotated[int, Field(ge=1)]
+Samples = Annotated[int, Field(ge=0)]
+LONGEST = by_model(64, 4096)
 
 
 class Section(BaseModel):
@@ -28,12 +34,12 @@ class ModelSettings(Section):
     """[model]: which network and how it computes."""
 
     source: str = Field(EMBEDDED, description="'embedded', a Hugging Face folder, or a hub id")
-    device: str = Field("auto", description="'auto' (CUDA if present), 'cpu', 'cuda', 'cuda:1'")
-    compute_dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto",
-        description="dtype of matrix products, 'auto': bfloat16 on CUDA, else float32; weights, "
-        "log-softmax and optimizer stay in float32",
+    device: Annotated[str, Derived("", "device", "cuda if present, else cpu")] = Field(
+        description="'cpu', 'cuda', 'cuda:1'; 'auto' chooses anew where a command runs"
     )
+    compute_dtype: Annotated[
+        Literal["float32", "bfloat16"], Derived("model.device", "device", "bfloat16 on cuda, else float32")
+    ] = Field(description="dtype of matrix products; weights, log-softmax and optimizer stay in float32")
     trust_remote_code: bool = Field(False, description="let a hub repository run its own modelling code")
 
 
@@ -41,27 +47,31 @@ class ProblemSettings(Section):
     """[problems]: what is asked, and how it is put to the model."""
 
     source: str = Field("arithmetic", description="'arithmetic' (built in), a JSONL/JSON/Parquet/CSV file, or a hub id")
-    question_field: str | None = Field(None, description="field that holds the question, when its name is unusual")
-    answer_field: str | None = Field(None, description="field that holds the gold answer, when its name is unusual")
-    split: str | None = Field(None, description="split of a hub data set")
-    template: str | None = Field(None, description="prompt template id; None: the source's own")
+    question_field: str = Field("", description="field that holds the question; empty: found by its name")
+    answer_field: str = Field("", description="field that holds the gold answer; empty: found by its name")
+    split: str = Field("", description="split of a hub data set; empty: the only one, or train")
+    template: Annotated[str, Derived("problems.source", "problems", "the source's own")] = Field(
+        description="prompt template id"
+    )
 
 
 class RolloutSettings(Section):
     """[rollout]: how training rollouts are sampled."""
 
-    engine: Literal["transformers", "vllm"] = Field("transformers", description="what samples the tokens")
+    engine: str = Field("transformers", description="what samples the tokens: 'transformers', 'vllm' or an installed engine")
     prompts: Count = Field(8, description="P, groups a launch batch and an update")
     group_size: int = Field(8, ge=1, description="G, responses to one prompt")
     temperature: float = Field(1.0, gt=0, description="sampling temperature, applied to both sides of every ratio")
-    max_tokens: Count | None = Field(None, description="longest response; None: 64 embedded, else 4096")
+    max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     top_p: float = Field(1.0, description="refused for training unless 1")
     top_k: int = Field(0, description="refused for training unless 0")
     min_p: float = Field(0.0, description="refused for training unless 0")
     repetition_penalty: float = Field(1.0, description="refused for training unless 1")
     batches: Count = Field(16, description="launch batches that `gmc rollout` writes")
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
-    entropies: bool = Field(False, description="also store behavior entropies (for rules that ask for them)")
+    entropies: Annotated[bool, Derived("estimator.name", "rule", "true if the rule needs them")] = Field(
+        description="also store behavior entropies; always on for a rule that needs them"
+    )
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")
 
@@ -74,7 +84,6 @@ class RolloutSettings(Section):
 
     def sampling(self, stop: tuple[str, ...]) -> Sampling:
         """The sampling values of training rollouts; raises `UsageError` for anything but temperature."""
-        assert self.max_tokens is not None
         sampling = Sampling(
             temperature=self.temperature,
             max_tokens=self.max_tokens,
@@ -92,7 +101,7 @@ class OptimizerSettings(Section):
     """[optimizer]: AdamW and its learning-rate schedule, a pure function of the update index and the planned updates."""
 
     name: Literal["adamw", "adamw8bit"] = Field("adamw", description="fused torch AdamW, or bitsandbytes 8-bit AdamW")
-    learning_rate: float | None = Field(None, gt=0, description="peak rate; None: 4e-4 embedded, else 1e-6")
+    learning_rate: Annotated[float, by_model(4e-4, 1e-6)] = Field(gt=0, description="peak rate")
     beta1: float = Field(0.9, ge=0, lt=1, description="decay of the first moment")
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
@@ -107,7 +116,9 @@ class TrainSettings(Section):
     """[train]: the loop."""
 
     updates: Count = Field(400, description="N, planned optimizer updates (the learning-rate horizon)")
-    normalizer: Normalizer | None = Field(None, strict=False, description="loss normalizer; None: the estimator's own")
+    normalizer: Annotated[Normalizer, Derived("estimator.name", "rule", "the rule's own")] = Field(
+        strict=False, description="loss normalizer"
+    )
     checkpoint_every: Count = Field(50, description="updates between checkpoints")
     keep_checkpoints: Count = Field(2, description="newest checkpoints kept")
     publish_every: Count = Field(50, description="updates between published policies (the last is always published)")
@@ -122,14 +133,25 @@ class EvalSettings(Section):
     """[eval]: evaluation has its own sampling and never inherits that of training."""
 
     benchmarks: list[str] = Field(default_factory=lambda: ["arithmetic"], description="benchmark names or suites")
-    samples: int | None = Field(None, ge=0, description="n of avg@n; None: the benchmark's own")
+    samples: Annotated[dict[str, Samples], Derived("eval.benchmarks", "benchmark", "each benchmark's own")] = Field(
+        description="n of avg@n by benchmark, `others` for any other; 0: greedy only; one number for all of them"
+    )
     greedy: bool = Field(True, description="also decode greedily")
     temperature: float = Field(1.0, ge=0, description="sampling temperature of the n samples")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling of the n samples")
-    max_tokens: Count | None = Field(None, description="longest response; None: 64 embedded, else 4096")
+    max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     pass_k: list[Count] = Field(default_factory=list, description="also report unbiased pass@k")
-    limit: Count | None = Field(None, description="only the first problems of each benchmark")
+    limit: int = Field(0, ge=0, description="only so many first problems of each benchmark; 0: all")
     seed: int = Field(0, ge=0, description="seed of evaluation sampling and of the bootstrap")
+
+    @field_validator("samples", mode="before")
+    @classmethod
+    def _number_is_for_all(cls, samples: Any) -> Any:
+        return {OTHERS: samples} if isinstance(samples, int) else samples
+
+    def samples_of(self, benchmark: str) -> int:
+        """n of avg@n for a benchmark."""
+        return self.samples.get(benchmark, self.samples[OTHERS])
 
 
 class LiveSettings(Section):
@@ -141,46 +163,55 @@ class LiveSettings(Section):
     patience_seconds: float = Field(600.0, gt=0, description="the trainer stops with an error after waiting this long")
 
 
-class Settings(Section):
-    """Every setting of a run."""
+class RunSettings(Section):
+    """Every setting of a run, with the value in force. What is saved, compared, printed, and given to every builder."""
 
     seed: int = Field(0, ge=0, description="seed of problem order and sampling")
-    delay: str = Field("64", description="D, 'live', 'shards', 'length:C', 'uniform:a:b', 'geometric:mean', 'schedule:FILE', …")
-    model: ModelSettings = ModelSettings()
-    problems: ProblemSettings = ProblemSettings()
-    rollout: RolloutSettings = RolloutSettings()
-    estimator: dict[str, Any] = Field(default_factory=lambda: {"name": "gmc"}, description="name and the rule's settings")
-    optimizer: OptimizerSettings = OptimizerSettings()
-    train: TrainSettings = TrainSettings()
-    eval: EvalSettings = EvalSettings()
-    live: LiveSettings = LiveSettings()
+    delay: str = Field(
+        "64",
+        description="updates between generation and use: D, length:C, length:mean=M, uniform:LOW:HIGH, geometric:MEAN, "
+        "schedule:FILE, shards or live",
+    )
+    model: ModelSettings
+    problems: ProblemSettings
+    rollout: RolloutSettings
+    estimator: dict[str, Any] = Field(default_factory=lambda: {"name": "gmc"}, description="the correction rule by name, and its settings; gmc estimators lists all")
+    optimizer: OptimizerSettings
+    train: TrainSettings
+    eval: EvalSettings
+    live: LiveSettings
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @field_validator("delay", mode="before")
     @classmethod
     def _number_is_fixed_delay(cls, delay: Any) -> Any:
         return str(delay) if isinstance(delay, int) and not isinstance(delay, bool) else delay
 
+    @field_validator("estimator", mode="before")
+    @classmethod
+    def _text_is_its_name(cls, estimator: Any) -> Any:
+        return {"name": estimator} if isinstance(estimator, str) else estimator
+
     @property
-    def is_live(self) -> bool:
-        """Whether followers make the rollouts."""
-        return self.delay == LIVE
+    def origins(self) -> Mapping[str, str]:
+        """Who said each value, by dotted key: "default", "recipe FILE", "flag --x", "model", and so on."""
+        return self._origins
 
-    def filled(self) -> "Settings":
-        """The same settings with every model-dependent default filled in."""
-        embedded = self.model.source == EMBEDDED
-        rate = self.optimizer.learning_rate or (4e-4 if embedded else 1e-6)
-        longest = 64 if embedded else 4096
-        return self.model_copy(
-            update={
-                "optimizer": self.optimizer.model_copy(update={"learning_rate": rate}),
-                "rollout": self.rollout.model_copy(update={"max_tokens": self.rollout.max_tokens or longest}),
-                "eval": self.eval.model_copy(update={"max_tokens": self.eval.max_tokens or longest}),
-            }
-        )
+    def with_origins(self, origins: Mapping[str, str]) -> "RunSettings":
+        """The same settings, knowing where each came from."""
+        known = self.model_copy()
+        known._origins = MappingProxyType(dict(origins))
+        return known
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits that tell the values apart, wherever they came from."""
+        text = json.dumps(settings_tree(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def settings_tree(settings: Settings) -> dict[str, Any]:
-    """Settings as plain values without None (TOML has no null)."""
+def settings_tree(settings: RunSettings) -> dict[str, Any]:
+    """Settings as plain values, without a rule's settings that are None (TOML has no null)."""
     tree: dict[str, Any] = _without_none(settings.model_dump(mode="json"))
     return tree
 
@@ -189,3 +220,5 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return value
+
+

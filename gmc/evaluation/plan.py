@@ -3,15 +3,14 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.errors import DataError
-from gmc.evaluation.benchmarks import Benchmark, load_benchmark
 from gmc.evaluation.spec import EvalSpec
 from gmc.problems.base import ProblemSet
+from gmc.problems.benchmarks import Benchmark, load_benchmark
 from gmc.problems.checks import find_overlap
 from gmc.problems.content import content_hash
-from gmc.problems.load import load_problems
-from gmc.problems.templates import default_template
+from gmc.resolving.build import build_problems
 
 ARITHMETIC = "arithmetic"
 
@@ -33,11 +32,11 @@ class Task:
 
 def make_task(
     benchmark: Benchmark,
-    settings: Settings,
+    settings: RunSettings,
     *,
     data_directory: Path | None,
     template_id: str | None,
-    trained_on: Settings | None,
+    trained_on: RunSettings | None,
     strict: bool,
     batch_sequences: int,
     fit_length: bool,
@@ -51,16 +50,15 @@ def make_task(
     problems = load_benchmark(benchmark, data_directory)
     if trained_on is not None:
         problems = replace(problems, notes=(*problems.notes, *overlap_notes(trained_on, problems)))
-    if evaluation.limit is not None and evaluation.limit < len(problems):
+    if 0 < evaluation.limit < len(problems):
         note = f"only the first {evaluation.limit} of {len(problems)} problems"
         chosen = tuple(problems.problems[: evaluation.limit])
         problems = ProblemSet(problems.source, chosen, content_hash(chosen), (*problems.notes, note))
         benchmark = replace(benchmark, content_hash=None)
-    assert evaluation.max_tokens is not None
     spec = EvalSpec(
         benchmark=benchmark.name,
         template_id=template_id or choose_template(benchmark, trained_on),
-        samples=benchmark.samples if evaluation.samples is None else evaluation.samples,
+        samples=evaluation.samples_of(benchmark.name),
         greedy=evaluation.greedy,
         temperature=evaluation.temperature,
         top_p=evaluation.top_p,
@@ -73,27 +71,22 @@ def make_task(
     return Task(benchmark, problems, spec, fit_length)
 
 
-def choose_template(benchmark: Benchmark, trained_on: Settings | None) -> str:
+def choose_template(benchmark: Benchmark, trained_on: RunSettings | None) -> str:
     """The template a policy was trained with, unless only one of training and benchmark is the built-in arithmetic."""
     if trained_on is None:
         return benchmark.template_id
-    trained = trained_on.problems.template or default_template(trained_on.problems.source)
+    trained = trained_on.problems.template
     both = {trained, benchmark.template_id}
     return benchmark.template_id if len(both) == 2 and "arithmetic-v1" in both else trained
 
 
-def overlap_notes(trained_on: Settings, problems: ProblemSet) -> list[str]:
+def overlap_notes(trained_on: RunSettings, problems: ProblemSet) -> list[str]:
     """How many evaluation problems the training problems hold as well (the arithmetic splits are disjoint by construction)."""
     training = trained_on.problems
     if training.source.partition(":")[0] == ARITHMETIC:
         return []
     try:
-        trained = load_problems(
-            training.source,
-            question_field=training.question_field,
-            answer_field=training.answer_field,
-            split=training.split,
-        )
+        trained = build_problems(training)
     except DataError as error:
         return [f"overlap with the training problems not checked: {error}"]
     shared = find_overlap(trained, problems)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gmc.config.settings import Settings
-from gmc.evaluation.benchmarks import SUITES, file_benchmark, select_benchmarks
+from gmc.config.settings import RunSettings
 from gmc.evaluation.compare import Comparison, compare, comparison_record
 from gmc.evaluation.plan import Task, make_task
 from gmc.evaluation.results import Result
@@ -15,6 +14,7 @@ from gmc.evaluation.scores import mean_score
 from gmc.evaluation.session import Watch, evaluate_all
 from gmc.evaluation.statistics import Estimate
 from gmc.evaluation.subjects import Candidate, base_candidate, model_candidate, run_candidates
+from gmc.problems.benchmarks import SUITES, file_benchmark, select_benchmarks
 from gmc.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Evaluation:
         )
 
 
-def evaluate_run(request: Request, settings: Settings, *, watch: Watch) -> Evaluation:
+def evaluate_run(request: Request, settings: RunSettings, *, watch: Watch) -> Evaluation:
     """Evaluate what is asked for; results lie in RUN/evals or `request.out`. watch: gives what shows the progress of each.
 
     Raises `UsageError` or `DataError` in one line for a policy, benchmark or problem file that is not there.
@@ -120,7 +120,7 @@ def evaluate_run(request: Request, settings: Settings, *, watch: Watch) -> Evalu
     return Evaluation(found, reference, directory)
 
 
-def _subjects(request: Request, settings: Settings) -> tuple[Sequence[Candidate], Candidate | None, Path]:
+def _subjects(request: Request, settings: RunSettings) -> tuple[Sequence[Candidate], Candidate | None, Path]:
     run = request.run
     if run is None:
         return [model_candidate(settings.model.source)], None, request.out or MODEL_RESULTS
@@ -128,7 +128,7 @@ def _subjects(request: Request, settings: Settings) -> tuple[Sequence[Candidate]
     return run_candidates(run, request.policy), reference, request.out or run.evals
 
 
-def _tasks(request: Request, settings: Settings) -> list[Task]:
+def _tasks(request: Request, settings: RunSettings) -> list[Task]:
     benchmarks = select_benchmarks(settings.eval.benchmarks)
     for name in settings.eval.benchmarks:
         if name in SUITES:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from gmc.engines.base import Engine
 from gmc.errors import GmcError, UsageError
-from gmc.evaluation.benchmarks import Benchmark
 from gmc.evaluation.results import PartialResult, Result, result_record
 from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
 from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimates
 from gmc.evaluation.spec import EvalSpec, Subject, description
 from gmc.problems.base import Problem, ProblemSet
+from gmc.problems.benchmarks import Benchmark
 from gmc.problems.templates import Template, get_template
 from gmc.rollouts.respond import Response, respond
 

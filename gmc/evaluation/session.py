@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from gmc.config.settings import Settings
+from gmc.config.settings import RunSettings
 from gmc.evaluation.plan import Task
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import Progress, evaluate, make_prompts, with_room
 from gmc.evaluation.subjects import Candidate
 from gmc.grading import Grader
 from gmc.problems.templates import get_template
-from gmc.resolving.build import build_engine, build_model, compute_dtype
+from gmc.resolving.build import build_engine, build_model
 
 Watch = Callable[[Candidate, Task], Progress]
 """Called before each evaluation; gives what shows its progress."""
@@ -20,7 +20,7 @@ Watch = Callable[[Candidate, Task], Progress]
 def evaluate_all(
     candidates: Sequence[Candidate],
     tasks: Sequence[Task],
-    settings: Settings,
+    settings: RunSettings,
     *,
     directory: Path,
     resume: bool,
@@ -31,7 +31,7 @@ def evaluate_all(
     for candidate in candidates:
         own = settings.model_copy(update={"model": settings.model.model_copy(update={"source": candidate.source})})
         model = build_model(own)
-        subject = candidate.subject(model, compute_dtype(own, model.device))
+        subject = candidate.subject(model, own.model.compute_dtype)
         for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
             _, prompts_ids = make_prompts(model.tokenizer, get_template(task.spec.template_id), task.problems)
             with_room(task.spec, task.problems, prompts_ids, subject.context_tokens, fit=task.fit_length)

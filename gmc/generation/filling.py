@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from gmc.config.settings import Settings, settings_tree
+from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import UsageError
 from gmc.models import weights_hash
@@ -42,7 +42,7 @@ class RolloutSummary:
 
 def fill_run(
     path: Path,
-    settings: Settings,
+    settings: RunSettings,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -56,11 +56,11 @@ def fill_run(
     settings.rollout.sampling(())  # a sampling value that training cannot use is refused before anything is created
     run = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite)
     with run.lock():
-        run.save_settings("rollout", settings_tree(settings))
+        run.save_settings("rollout", settings)
         return generate_batches(run, settings, advance=advance)
 
 
-def generate_batches(run: RunDirectory, settings: Settings, *, advance: Callable[[int], None]) -> RolloutSummary:
+def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Callable[[int], None]) -> RolloutSummary:
     """Write the launch batches 0 … `rollout.batches`−1 that the run does not hold yet, all by policy version 0.
 
     The caller holds the run's lock. advance: called with the number of newly finished responses, those already on disk

@@ -12,7 +12,7 @@ import torch
 from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import DataError
-from gmc.live.follow import Follower, BatchCounts, Work
+from gmc.live.follow import BatchCounts, Follower, Work
 from gmc.live.heartbeats import new_name
 from gmc.models import load_model
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer

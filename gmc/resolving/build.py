@@ -60,7 +60,8 @@ def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
 
 def build_rule(settings: RunSettings) -> Estimator:
     """The correction rule, with its settings."""
-    return build_estimator(settings.estimator["name"], {key: value for key, value in settings.estimator.items() if key != "name"})
+    rest = {key: value for key, value in settings.estimator.items() if key != "name"}
+    return build_estimator(settings.estimator["name"], rest)
 
 
 def build_problems(problems: ProblemSettings) -> ProblemSet:

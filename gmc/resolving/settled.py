@@ -1,27 +1,59 @@
 """What earlier commands of the same run have already settled, so that the commands find each other without flags."""
 
 from pathlib import Path
-from typing import Any
 
+from gmc.config.layers import RUN, Layers, check, unflatten
+from gmc.errors import UsageError
 from gmc.store.run_directory import holds_nothing
-from gmc.store.saved_settings import read_run_settings
+from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
 SHARED_SECTIONS = ("seed", "model", "problems", "rollout")
+DEVICE = "device"
 
 
-def settled_settings(run: Path, *, resume: bool, overwrite: bool) -> dict[str, Any]:
+def settled_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
     """Settings that a new command on `run` starts from.
 
     A resumed training starts from all that `gmc train` resolved before; anything else from the model, problems, sampling and
-    seed that `gmc rollout` (or else `gmc train`) resolved. Empty for a new or overwritten run, and for one in which a failed
-    command left nothing but its settings. Raises `DataError` for a damaged file.
+    seed that `gmc rollout` (or else `gmc train`) resolved, but for what was chosen for the device: that is chosen again. Empty
+    for a new or overwritten run, and for one in which a failed command left nothing but its settings. Raises `DataError` for a
+    damaged file, `UsageError` for resuming what gmc 0.1 saved.
     """
     if overwrite or (not resume and holds_nothing(run)):
-        return {}
+        return Layers()
     trained, rolled = run / "settings" / "train.toml", run / "settings" / "rollout.toml"
     if resume and trained.is_file():
-        return read_run_settings(trained)
+        return _resumable(trained)
     for path in (rolled, trained):
         if path.is_file():
-            return {key: value for key, value in read_run_settings(path).items() if key in SHARED_SECTIONS}
-    return {}
+            layers = _resumable(path) if resume else _without_device(_layers(path, read_saved_settings(path)))
+            return layers.only(lambda key: key.partition(".")[0] in SHARED_SECTIONS)
+    return Layers()
+
+
+def trainers_settings(path: Path) -> Layers:
+    """What `gmc train` settled in the settings file `path`, for a process on a machine of its own. Raises as above."""
+    return _without_device(_resumable(path))
+
+
+def _resumable(path: Path) -> Layers:
+    saved = read_saved_settings(path)
+    if saved.origins is None:
+        raise UsageError(
+            f"{path}: gmc 0.1 saved it, without the settings it left at their defaults, so this version cannot go on with the "
+            "run; gmc eval and gmc status can read it. Go on with gmc 0.1, or start another --run"
+        )
+    return _layers(path, saved)
+
+
+def _layers(path: Path, saved: SavedSettings) -> Layers:
+    check(unflatten({key: value for key, value in saved.values.items() if value is not None}), str(path))
+    layers = Layers()
+    origins = saved.origins or {}
+    layers.values |= saved.values
+    layers.origins |= {key: RUN + origins.get(key, "gmc 0.1").removeprefix(RUN) for key in saved.values}
+    return layers.only(lambda key: layers.values[key] != "auto" or key.startswith("estimator."))  # gmc 0.1 saved "auto"
+
+
+def _without_device(layers: Layers) -> Layers:
+    return layers.only(lambda key: layers.origins[key] != RUN + DEVICE)

@@ -8,10 +8,9 @@ from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
-from gmc.estimators.registry import build_estimator
 from gmc.models import weights_hash
 from gmc.ranks import ALONE, Ranks
-from gmc.resolving.build import build_model, build_scorer
+from gmc.resolving.build import build_model, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates
 from gmc.store.checkpoints import Checkpoint, load_newest
 from gmc.store.logs import read_used
@@ -43,7 +42,7 @@ def open_session(
     be closed goes into `resources`. stopping: whether this process was asked to stop. ranks: the processes that train
     together; all open their session, rank 0 alone changes the directory. Raises `GmcError` naming what does not fit.
     """
-    rule = _build_rule(settings)
+    rule = build_rule(settings)
     place = _place(run, settings, resources, stopping, ranks)
     imports = open_imports(place, rollouts_from)
     checkpoint = _newest_checkpoint(place)
@@ -74,11 +73,6 @@ def open_session(
     else:
         session.publish_again()
     return session
-
-
-def _build_rule(settings: RunSettings) -> Estimator:
-    rest = {key: value for key, value in settings.estimator.items() if key != "name"}
-    return build_estimator(settings.estimator["name"], rest)
 
 
 def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopping: Callable[[], bool], ranks: Ranks) -> Place:

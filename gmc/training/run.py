@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gmc.config.settings import RunSettings, settings_tree
+from gmc.config.settings import RunSettings
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
 from gmc.store.run_directory import RunDirectory
@@ -84,7 +84,7 @@ def train_run(
             path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
         )
         resources.enter_context(directory.lock())
-        directory.save_settings("train", settings_tree(settings))
+        directory.save_settings("train", settings)
         return directory
 
     with ExitStack() as resources:

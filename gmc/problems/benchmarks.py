@@ -4,6 +4,7 @@ A content hash is `gmc.problems.content.content_hash` (ids, questions and gold a
 Copies differ in wording and ids, so another hash is reported in the result and not refused; another number of problems is.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from gmc.problems.readers import READERS
 from gmc.problems.templates import default_template
 
 DATA_VARIABLE = "GMC_BENCH_DATA"
+DEFAULT_SAMPLES = 4
+"""n of avg@n for a problem file."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ SUITES = {
 }
 
 
-def select_benchmarks(names: list[str]) -> list[Benchmark]:
+def select_benchmarks(names: Sequence[str]) -> list[Benchmark]:
     """The benchmarks of these names and suites, in order and each once. Raises `UsageError` listing what there is."""
     selected: dict[str, Benchmark] = {}
     for name in names:
@@ -123,7 +126,8 @@ def select_benchmarks(names: list[str]) -> list[Benchmark]:
 def file_benchmark(source: str, question_field: str | None = None, answer_field: str | None = None) -> Benchmark:
     """A benchmark made of any source that `load_problems` takes; its size is whatever it is."""
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in Path(source).stem)
-    return Benchmark(name, source, None, (), None, None, default_template(source), 4, (), question_field, answer_field)
+    template = default_template(source)
+    return Benchmark(name, source, None, (), None, None, template, DEFAULT_SAMPLES, (), question_field, answer_field)
 
 
 def load_benchmark(benchmark: Benchmark, data_directory: Path | None) -> ProblemSet:
