@@ -18,7 +18,7 @@ def small_settings(*assignments: str, **flags: Any) -> RunSettings:
     return resolve_settings(flags=flags, assignments=[*base, *assignments])
 
 
-def train_run(path: Path, settings: Settings, *, resume: bool = False, rollouts_from: Path | None = None) -> dict[str, Any]:
+def train_run(path: Path, settings: RunSettings, *, resume: bool = False, rollouts_from: Path | None = None) -> dict[str, Any]:
     """`gmc.training.run.train_run`, stopping on signals as the command does; returns its record."""
     with stop_on_signals() as stop:
         result = run.train_run(path, settings, resume=resume, rollouts_from=rollouts_from, stopping=lambda: bool(stop))

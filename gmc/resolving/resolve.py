@@ -1,0 +1,121 @@
+"""From what the layers say to the settings in force: every value that nobody said is chosen here, once, before anything runs.
+
+What hangs on the device is chosen on the machine where the command starts, and saved. `--resume` keeps it: on other hardware
+`--set model.device=cpu` (or `auto`, to choose again) moves the run, and the dtype of its products stays as it was saved.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from gmc.config.fields import ByModel, derived
+from gmc.config.layers import DEFAULT, FIELDS, Layers, flatten, lay, unflatten
+from gmc.config.settings import OTHERS, RunSettings
+from gmc.errors import UsageError
+from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Need
+from gmc.estimators.composition import ComposedEstimator
+from gmc.estimators.registry import build_estimator
+from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
+from gmc.problems.templates import default_template, get_template
+
+RULE = "estimator."
+
+
+def resolve(layers: Layers) -> RunSettings:
+    """Every setting with the value in force and its origin.
+
+    Raises `UsageError` for a rule, a benchmark or a template that is not there, and for a setting that the rule refuses.
+    """
+    values, origins = dict(layers.values), dict(layers.origins)
+    rule = _build_rule(values)
+    _fill_rule(rule, values, origins)
+    for key, field in FIELDS.items():
+        choice = derived(field)
+        if key in values or key == "estimator":
+            continue
+        if choice is None:
+            values[key], origins[key] = field.get_default(call_default_factory=True), DEFAULT
+        elif isinstance(choice, ByModel):
+            values[key], origins[key] = choice.choose(values[choice.on]), choice.origin
+        elif key in _CHOOSE:
+            values[key], origins[key] = _CHOOSE[key](values), choice.origin
+    for key, value in {"rollout.entropies": Need.BEHAVIOR_ENTROPY in rule.needs, "train.normalizer": rule.normalizer}.items():
+        if key not in values or (value is True and not values[key]):
+            values[key], origins[key] = value, "rule"
+    _fill_samples(values, origins)
+    get_template(values["problems.template"])
+    try:
+        settings = RunSettings.model_validate(unflatten(values))
+    except ValidationError as error:  # each layer was checked, so what is wrong stands in a file that a command saved
+        problem = error.errors()[0]
+        raise UsageError(f"settings: {'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}") from error
+    return settings.with_origins({key: origins[key] for key in values})
+
+
+def resolve_settings(
+    *,
+    settled: Layers | None = None,
+    recipe: str | None = None,
+    flags: Mapping[str, Any] | None = None,
+    flag_names: Mapping[str, str] | None = None,
+    assignments: Sequence[str] = (),
+) -> RunSettings:
+    """`gmc.config.lay`, resolved."""
+    return resolve(lay(settled=settled, recipe=recipe, flags=flags, flag_names=flag_names, assignments=assignments))
+
+
+def rule_settings(rule: Estimator) -> dict[str, Any]:
+    """Every setting of a rule with the value in force, those of the rule that it wraps included."""
+    own: dict[str, Any] = rule.settings.model_dump(mode="json")
+    if isinstance(rule, ComposedEstimator):
+        own["base"] = {"name": rule.settings.base.name, **rule_settings(rule.base)}
+    return own
+
+
+def _build_rule(values: Mapping[str, Any]) -> Estimator:
+    said = unflatten({key.removeprefix(RULE): value for key, value in values.items() if key.startswith(RULE)})
+    name = said.pop("name")
+    if not isinstance(name, str):
+        raise UsageError(f"estimator.name = {name!r}: is the name of a rule; gmc estimators lists them")
+    # A table that holds a name alone is the name: a rule may take it as plain text.
+    named = {key: value["name"] for key, value in said.items() if isinstance(value, Mapping) and [*value] == ["name"]}
+    return build_estimator(name, said | named)
+
+
+def _fill_rule(rule: Estimator, values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Put the rule's own settings in place of what was said of them, in the form that the rule gives them."""
+    name = values["estimator.name"]
+    said = {key for key in values if key.startswith(RULE)}
+    for key in said:
+        del values[key]
+    for key, value in flatten({"estimator": {"name": name, **rule_settings(rule)}}):
+        values[key] = value
+        origins.setdefault(key, "rule")
+
+
+def _fill_samples(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """n of every benchmark asked; a number that was said is for all of them."""
+    prefix = "eval.samples"
+    if prefix in values:
+        values[f"{prefix}.{OTHERS}"], origins[f"{prefix}.{OTHERS}"] = values.pop(prefix), origins.pop(prefix)
+    if f"{prefix}.{OTHERS}" in values:
+        return
+    asked = {benchmark.name: benchmark.samples for benchmark in select_benchmarks(values["eval.benchmarks"])}
+    for name, samples in {**asked, OTHERS: DEFAULT_SAMPLES}.items():
+        key = f"{prefix}.{name}"
+        if key not in values:
+            values[key], origins[key] = samples, "benchmark"
+
+
+def _device(values: Mapping[str, Any]) -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+_CHOOSE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "model.device": _device,
+    "model.compute_dtype": lambda values: "bfloat16" if values["model.device"].startswith("cuda") else "float32",
+    "problems.template": lambda values: default_template(values["problems.source"]),
+}
