@@ -30,6 +30,7 @@ def value_of(latex: str) -> float:
     return float(eval(latex, {"__builtins__": {}}))
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("split", ["train", "eval"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_answers_are_the_values_of_the_expressions(split: Split, seed: int) -> None:
@@ -41,6 +42,7 @@ def test_answers_are_the_values_of_the_expressions(split: Split, seed: int) -> N
         assert value_of(expression[1]) == int(worked.problem.answer), expression[1]
 
 
+@pytest.mark.train
 def test_solutions_box_the_gold_answer_and_each_line_holds() -> None:
     for worked in worked_problems("train", 600, 3):
         *lines, last = worked.solution.split("\n")
@@ -53,6 +55,7 @@ def test_solutions_box_the_gold_answer_and_each_line_holds() -> None:
             value = right
 
 
+@pytest.mark.train
 def test_a_careless_step_never_gives_the_right_value() -> None:
     for worked in worked_problems("train", 600, 4):
         value = worked.chain.first
@@ -62,6 +65,7 @@ def test_a_careless_step_never_gives_the_right_value() -> None:
             value = right
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("operator", "left", "right", "result"),
     [("+", 27, 8, 25), ("-", 35, 8, 33), ("*", 27, 3, 61), ("from", 87, 100, 23), ("/", 84, 7, 10), ("^", 7, 2, 14)],
@@ -70,6 +74,7 @@ def test_careless_results(operator: Operator, left: int, right: int, result: int
     assert careless_result(operator, left, right) == result
 
 
+@pytest.mark.train
 @settings(max_examples=200, deadline=None)
 @given(st.integers(), st.integers(1, 6))
 def test_the_split_of_a_question_depends_on_nothing_but_its_text(seed: int, difficulty: int) -> None:
@@ -79,6 +84,7 @@ def test_the_split_of_a_question_depends_on_nothing_but_its_text(seed: int, diff
     assert split_of(question) == split_of("".join(list(question)))
 
 
+@pytest.mark.train
 def test_splits_are_disjoint_across_seeds() -> None:
     train = {problem.question for seed in range(3) for problem in arithmetic_problems("train", 1000, seed)}
     held_out = {problem.question for seed in range(3) for problem in arithmetic_problems("eval", 1000, seed)}
@@ -87,6 +93,7 @@ def test_splits_are_disjoint_across_seeds() -> None:
     assert all(split_of(question) == "eval" for question in held_out)
 
 
+@pytest.mark.train
 def test_the_seed_decides_the_problems() -> None:
     first = arithmetic_problems("train", 200, 5)
     assert first == arithmetic_problems("train", 200, 5)
@@ -94,11 +101,13 @@ def test_the_seed_decides_the_problems() -> None:
     assert first != arithmetic_problems("train", 200, 6)
 
 
+@pytest.mark.unit
 def test_ids_and_questions_are_unique() -> None:
     problems = arithmetic_problems("eval", 2000)
     assert len({problem.problem_id for problem in problems}) == len({problem.question for problem in problems}) == 2000
 
 
+@pytest.mark.train
 def test_kind_names_the_difficulty_and_length_grows_with_it() -> None:
     lengths: dict[str, list[int]] = {}
     for worked in worked_problems("train", 600):
@@ -108,10 +117,12 @@ def test_kind_names_the_difficulty_and_length_grows_with_it() -> None:
     assert means == sorted(means)
 
 
+@pytest.mark.unit
 def test_prompt_holds_the_question() -> None:
     assert PROMPT.format(question="What is $1+1$?") == "Problem: What is $1+1$?\nSolution:\n"
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(("split", "count", "named"), [("test", 10, "'test'"), ("train", 0, "0 is not"), ("train", -1, "-1")])
 def test_a_wrong_request_is_named(split: str, count: int, named: str) -> None:
     with pytest.raises(UsageError, match=named):

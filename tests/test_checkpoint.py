@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from gmc.errors import DataError, GmcError
+from gmc.store import checkpoints as module
 from gmc.store.checkpoints import load_newest, save_checkpoint
 from gmc.store.files import disk_errors, ready_directory
-from gmc.training import checkpoint as module
+
+pytestmark = pytest.mark.unit
 
 
 def save(directory: Path, update: int, keep: int = 3, **changes: Any) -> Path:

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -40,15 +41,18 @@ def rolled(tmp_path):
     return run
 
 
+@pytest.mark.unit
 def test_version():
     assert gmc_command("--version", exit_code=0).stdout.strip() == f"gmc {gmc.__version__}"
 
 
+@pytest.mark.train
 def test_usage_errors_exit_with_2():
     gmc_command("train", "--no-such-flag", exit_code=2)
     gmc_command("no-such-command", exit_code=2)
 
 
+@pytest.mark.train
 def test_unknown_estimator_lists_what_was_found_and_where(tmp_path):
     line = refused("train", "--run", tmp_path / "run", "--estimator", "gmcc")
     assert "gmcc" in line
@@ -57,6 +61,7 @@ def test_unknown_estimator_lists_what_was_found_and_where(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.train
 def test_bad_settings_name_the_key_and_create_nothing(tmp_path):
     run = tmp_path / "run"
     assert "epsilon" in refused("train", "--run", run, "--set", "estimator.epsilon=-1")
@@ -71,6 +76,7 @@ def test_bad_settings_name_the_key_and_create_nothing(tmp_path):
     assert not run.exists()
 
 
+@pytest.mark.train
 def test_surplus_version_0_batches_name_the_cure(rolled):
     line = refused("train", "--run", rolled, "--delay", "0", "--updates", "2")
     assert "--delay shards" in line
@@ -78,6 +84,7 @@ def test_surplus_version_0_batches_name_the_cure(rolled):
     assert len(list((rolled / "rollouts").glob("*.parquet"))) == 2
 
 
+@pytest.mark.train
 def test_a_trained_run_needs_resume_or_overwrite(rolled):
     gmc_command("train", "--run", rolled, "--delay", "1", "--updates", "2", exit_code=0)
     line = refused("train", "--run", rolled, "--delay", "1", "--updates", "2")
@@ -86,12 +93,14 @@ def test_a_trained_run_needs_resume_or_overwrite(rolled):
     assert "trained" in refused("rollout", "--run", rolled, "--batches", "4")
 
 
+@pytest.mark.train
 def test_a_folder_that_is_no_run_is_never_overwritten(tmp_path):
     (tmp_path / "thesis.txt").write_text("all of it")
     refused("train", "--run", tmp_path, "--overwrite")
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
+@pytest.mark.train
 def test_truncated_and_foreign_shards_are_named(rolled, tmp_path):
     shard = rolled / "rollouts" / "b000001-v000000.parquet"
     whole = shard.read_bytes()
@@ -107,12 +116,14 @@ def test_truncated_and_foreign_shards_are_named(rolled, tmp_path):
     gmc_command("train", "--run", rolled, "--delay", "1", "--updates", "2", exit_code=0)
 
 
+@pytest.mark.train
 def test_settings_that_contradict_the_shards_are_refused(rolled):
     line = refused("train", "--run", rolled, "--group-size", "4", "--delay", "1")
     assert "rollout.group_size is 2" in line
     assert "seed" in refused("train", "--run", rolled, "--seed", "7", "--delay", "1")
 
 
+@pytest.mark.unit
 def test_bad_problem_files(tmp_path):
     run, problems = tmp_path / "run", tmp_path / "problems.jsonl"
     problems.write_text("")
@@ -126,6 +137,7 @@ def test_bad_problem_files(tmp_path):
     assert "Traceback" not in result.output
 
 
+@pytest.mark.unit
 def test_a_model_folder_without_weights(tmp_path):
     model = tmp_path / "model"
     model.mkdir()
@@ -140,6 +152,7 @@ def _hold(run: Path, ready, release) -> None:
         release.wait(60)
 
 
+@pytest.mark.process
 def test_a_second_trainer_is_refused(rolled):
     context = multiprocessing.get_context("spawn")
     ready, release = context.Event(), context.Event()
@@ -155,6 +168,7 @@ def test_a_second_trainer_is_refused(rolled):
     gmc_command("train", "--run", rolled, "--delay", "1", "--updates", "2", exit_code=0)
 
 
+@pytest.mark.train
 def test_json_is_one_object_and_the_rest_is_on_stderr(tmp_path):
     run = tmp_path / "run"
     rollout = gmc_command("rollout", "--run", run, "--batches", "1", "--json", *SMALL, exit_code=0)
@@ -166,21 +180,25 @@ def test_json_is_one_object_and_the_rest_is_on_stderr(tmp_path):
     assert "policy version 1" in trained.stderr
 
 
+@pytest.mark.train
 def test_dry_run_prints_settings_that_are_a_recipe(tmp_path):
     first = gmc_command("train", "--run", tmp_path / "run", "--dry-run", "--delay", "7", exit_code=0).stdout
     recipe = tmp_path / "again.toml"
     recipe.write_text(first)
     again = gmc_command("train", "--run", tmp_path / "run", "--dry-run", "--recipe", recipe, exit_code=0).stdout
-    assert again == first
+    assert tomllib.loads(again) == tomllib.loads(first)
+    assert {line.partition("# ")[2] for line in again.splitlines() if "# " in line} == {f"recipe {recipe}"}
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.train
 def test_commands_find_each_others_settings(rolled):
     printed = gmc_command("train", "--run", rolled, "--dry-run", exit_code=0).stdout
     assert "group_size = 2" in printed
     assert "max_tokens = 8" in printed
 
 
+@pytest.mark.train
 def test_paths_that_cannot_be_used_are_named(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
@@ -189,11 +207,13 @@ def test_paths_that_cannot_be_used_are_named(tmp_path):
     assert "no such file" in refused("train", "--run", tmp_path / "run", "--delay", "schedule:nowhere.parquet")
 
 
+@pytest.mark.train
 def test_infinite_settings_are_refused(tmp_path):
     assert "rollout.temperature" in refused("train", "--run", tmp_path / "run", "--set", "rollout.temperature=inf")
     assert "optimizer.learning_rate" in refused("train", "--run", tmp_path / "run", "--set", "optimizer.learning_rate=nan")
 
 
+@pytest.mark.process
 def test_a_terminal_without_unicode_shows_formulas(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
     shown = subprocess.run(
@@ -207,6 +227,7 @@ def test_a_terminal_without_unicode_shows_formulas(tmp_path):
     assert b"\\u03b1" in shown.stdout  # α
 
 
+@pytest.mark.unit
 def test_a_failed_first_command_does_not_settle_the_run(tmp_path):
     run, problems = tmp_path / "run", tmp_path / "mine.jsonl"
     problems.write_text('{"strange": "1+1", "other": "2"}\n')
@@ -217,6 +238,7 @@ def test_a_failed_first_command_does_not_settle_the_run(tmp_path):
     gmc_command("rollout", "--run", run, *SMALL, "--batches", "1", exit_code=0)
 
 
+@pytest.mark.train
 def test_damaged_settings_are_named(tmp_path):
     run = tmp_path / "run"
     (run / "settings").mkdir(parents=True)
@@ -227,6 +249,7 @@ def test_damaged_settings_are_named(tmp_path):
     assert "rollout.toml: damaged" in result.stderr
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -248,6 +271,7 @@ def test_values_without_a_meaning_are_refused_in_one_line(arguments, words, tmp_
     assert all(word in line for word in words), line
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("closing", [">&-", "<&- >/dev/null", "> /dev/full"])
 def test_closed_and_full_streams_are_no_traceback(closing, tmp_path):
     command = f"{sys.executable} -m gmc grade --gold 1 --response - --json {closing}"

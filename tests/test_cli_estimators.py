@@ -22,6 +22,7 @@ def run(*arguments, width=80):
     return runner.invoke(app, ["estimators", *arguments], env={"COLUMNS": str(width), "TERM": "dumb"})
 
 
+@pytest.mark.unit
 def test_the_list_names_every_rule_with_scope_and_origin():
     result = run()
     assert result.exit_code == 0
@@ -30,6 +31,7 @@ def test_the_list_names_every_rule_with_scope_and_origin():
     assert "from gmc " in result.stdout
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("command", [(), ("show", "gmc"), ("show", "gac"), ("show", "vcpo")])
 def test_tables_fit_80_columns(command):
     lines = run(*command).stdout.splitlines()
@@ -37,6 +39,7 @@ def test_tables_fit_80_columns(command):
     assert not any("…" in line for line in lines if "--set estimator.…" not in line), "a cell was cut off"
 
 
+@pytest.mark.unit
 def test_the_list_as_json():
     result = run("--json")
     rules = {rule["name"]: rule for rule in json.loads(result.stdout)["estimators"]}
@@ -46,12 +49,14 @@ def test_the_list_as_json():
     assert rules["gmc"]["distribution"].startswith("gmc ")
 
 
+@pytest.mark.unit
 def test_show_prints_formula_settings_with_ranges_reference_and_evidence():
     words = " ".join(run("show", "gmc").stdout.split())
     for part in ("α = min{1, (1+ε)/ρ̄}", "epsilon 0.28 a number > 0", "2610.01896", "reconstruction", "gmc.estimators.gmc:GMC"):
         assert part in words
 
 
+@pytest.mark.unit
 def test_show_as_json():
     record = json.loads(run("show", "vcpo", "--json").stdout)
     assert {
@@ -62,6 +67,7 @@ def test_show_as_json():
     } in (record["settings"])
 
 
+@pytest.mark.unit
 def test_an_unknown_rule_is_a_usage_error_in_one_line():
     result = run("show", "gmcc")
     assert result.exit_code == 2
@@ -70,6 +76,7 @@ def test_an_unknown_rule_is_a_usage_error_in_one_line():
     assert len(result.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.unit
 def test_a_broken_plugin_is_shown_with_its_cause_and_the_rest_still_works(tmp_path, monkeypatch):
     info = tmp_path / "half_done-0.3.dist-info"
     info.mkdir()
@@ -86,6 +93,7 @@ def test_a_broken_plugin_is_shown_with_its_cause_and_the_rest_still_works(tmp_pa
     assert run("show", "half").exit_code == 2
 
 
+@pytest.mark.process
 def test_a_new_rule_installs_and_passes_its_own_test(tmp_path):
     result = run("new", "my-rule", "--out", str(tmp_path))
     assert result.exit_code == 0
@@ -119,6 +127,7 @@ def _with_path(folder):
     return {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.unit
 def test_a_scaffold_never_overwrites(tmp_path):
     existing = tmp_path / "gmc-my-rule"
     existing.mkdir()
@@ -129,6 +138,7 @@ def test_a_scaffold_never_overwrites(tmp_path):
     assert [path.name for path in existing.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("name", ["My-Rule", "my_rule", "9rule", "-x", "a--b", "", "../up", "a/b", "naïve", "gmc"])
 def test_a_name_that_cannot_be_a_rules_is_refused(tmp_path, name):
     result = run("new", "--out", str(tmp_path), "--", name)
@@ -136,6 +146,7 @@ def test_a_name_that_cannot_be_a_rules_is_refused(tmp_path, name):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("name", ["class", "x", "a-1-b"])
 def test_unusual_names_make_importable_packages(tmp_path, monkeypatch, name):
     assert run("new", name, "--out", str(tmp_path)).exit_code == 0

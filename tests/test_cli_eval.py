@@ -15,6 +15,8 @@ from gmc.models import embedded_model_path, load_model
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 
+pytestmark = pytest.mark.unit
+
 QUICK = ("--limit", "4", "--n", "2", "--max-tokens", "32")
 
 

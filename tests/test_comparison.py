@@ -116,6 +116,7 @@ def rows_of(model, shards, names=RULES, **options):
     return {row.name: row for row in result.rows}, result
 
 
+@pytest.mark.unit
 def test_on_policy_every_rule_agrees_with_plain_weighting(model, shards):
     names = ("gmc", "tic", "is", "truncated", "token-gmc")
     rows, result = rows_of(model, shards, names)
@@ -159,6 +160,7 @@ def gmc_weight(log_rho, index):
     return math.exp(log_rho[index]) * min(1.0, 1.28 / mean)
 
 
+@pytest.mark.unit
 def test_the_norm_of_a_rules_gradient_equals_a_literal_one(model, shards):
     other = moved(model)
     rows, result = rows_of(other, shards, ("gmc", "is"), policy_version=3)
@@ -169,6 +171,7 @@ def test_the_norm_of_a_rules_gradient_equals_a_literal_one(model, shards):
     assert result.delay_mean == 3
 
 
+@pytest.mark.unit
 def test_off_policy_the_rules_differ_and_capping_removes_mass(model, shards):
     rows, _ = rows_of(moved(model, 0.2), shards, policy_version=5)
     assert rows["is"].cosine_is == pytest.approx(1.0)
@@ -182,18 +185,21 @@ def test_off_policy_the_rules_differ_and_capping_removes_mass(model, shards):
     assert 0 < rows["vcpo"].learning_rate_scale < 1
 
 
+@pytest.mark.unit
 def test_one_normalizer_for_all_is_used_for_all(model, shards):
     rows, _ = rows_of(model, shards, ("gmc", "grpo"), normalizer=Normalizer.TOKEN_MEAN)
     assert {row.normalizer for row in rows.values()} == {"token-mean"}
     assert rows["grpo"].cosine_is == pytest.approx(1.0, abs=1e-6), "on-policy, only the normalizer tells them apart"
 
 
+@pytest.mark.unit
 def test_a_rule_that_lacks_its_anchor_is_named_and_the_others_are_measured(model, shards):
     rows, result = rows_of(moved(model), shards, ("gmc", "decoupled-ppo"), policy_version=4)
     assert list(rows) == ["gmc"]
     assert "v000003" in result.not_measured["decoupled-ppo"]
 
 
+@pytest.mark.unit
 def test_the_order_of_rules_does_not_matter(model, shards):
     names = ("gmc", "gac", "tic")
     forward, _ = rows_of(model, shards, names)
@@ -201,6 +207,7 @@ def test_the_order_of_rules_does_not_matter(model, shards):
     assert forward == backward
 
 
+@pytest.mark.process
 def test_fresh_rollouts_give_a_gradient_that_stale_ones_point_along(model, shards, monkeypatch):
     class VowelGrader:
         def __enter__(self):
@@ -235,6 +242,7 @@ def run(model, shards, tmp_path_factory):
     return folder
 
 
+@pytest.mark.unit
 def test_the_command_prints_a_table_that_fits_80_columns_and_writes_nothing(run):
     before = sorted(path for path in run.rglob("*"))
     chosen = [word for name in RULES for word in ("--estimator", name)]
@@ -247,6 +255,7 @@ def test_the_command_prints_a_table_that_fits_80_columns_and_writes_nothing(run)
     assert sorted(path for path in run.rglob("*")) == before
 
 
+@pytest.mark.unit
 def test_the_command_as_json(run):
     result = invoke(run / "rollouts", "--model", run / "policies" / "v000001", "--estimator", "gmc", "--shards", "1", "--json")
     record = json.loads(result.stdout)
@@ -257,24 +266,28 @@ def test_the_command_as_json(run):
     assert record["rows"][0]["weights"]["kept_share"] == 1.0
 
 
+@pytest.mark.unit
 def test_a_folder_without_shards_is_named(run, tmp_path):
     result = invoke(tmp_path, "--model", run / "policies" / "v000001")
     assert result.exit_code == 1
     assert "no shards" in result.stderr
 
 
+@pytest.mark.unit
 def test_an_unknown_rule_is_refused_before_the_model_is_loaded(run):
     result = invoke(run, "--model", Path("no/such/model"), "--estimator", "nothing")
     assert result.exit_code == 2
     assert "no estimator is named 'nothing'" in result.stderr
 
 
+@pytest.mark.unit
 def test_rollouts_newer_than_the_policy_are_refused(model, tmp_path):
     write_rollouts(tmp_path, model, version=7, batches=1)
     with pytest.raises(UsageError, match="version 7 are newer"):
         load_stored(tmp_path, model, shards=8, policy_version=3)
 
 
+@pytest.mark.unit
 def test_log_probs_that_are_not_stored_are_refused(model, tmp_path):
     write_rollouts(tmp_path, model, batches=1, kinds=("engine",))
     assert load_stored(tmp_path, model, shards=8).logprob_kind == "engine"
@@ -282,6 +295,7 @@ def test_log_probs_that_are_not_stored_are_refused(model, tmp_path):
         load_stored(tmp_path, model, shards=8, logprobs="trainer")
 
 
+@pytest.mark.unit
 def test_shards_of_two_runs_are_refused(model, tmp_path):
     write_rollouts(tmp_path, model, batches=2)
     write_rollouts(tmp_path, model, batches=1, first=2, run_id="another")
@@ -289,6 +303,7 @@ def test_shards_of_two_runs_are_refused(model, tmp_path):
         load_stored(tmp_path, model, shards=8)
 
 
+@pytest.mark.unit
 def test_another_tokenizer_is_refused(model, shards):
     other = replace(model, tokenizer=tiny_model().tokenizer)
     other.tokenizer.add_tokens(["xyz"])

@@ -10,6 +10,7 @@ from gmc.resolving.resolve import resolve_settings
 
 pytestmark = pytest.mark.unit
 
+
 def settled(tree):
     """What an earlier command of the run settled."""
     layers = Layers()

@@ -20,6 +20,8 @@ from gmc.store.files import TEMPORARY_PREFIX
 from gmc.store.shards.reader import read_lengths, read_shard
 from gmc.store.shards.store import RolloutStore
 
+pytestmark = pytest.mark.process
+
 HERE = Path(__file__).parent
 
 

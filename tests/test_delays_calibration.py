@@ -7,10 +7,13 @@ from statistics import mean
 
 import numpy as np
 import pytest
-from delay_drives import constant, drive
+from delay_drives import constant
 
 from gmc.delays.registry import parse_delay
 from gmc.errors import DataError, UsageError
+from gmc.testing.delays import drive
+
+pytestmark = pytest.mark.unit
 
 
 def lognormal(seed, prompts=8, group_size=8, average=570.0, sigma=0.6):

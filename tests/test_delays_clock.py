@@ -3,7 +3,7 @@
 from statistics import mean
 
 import pytest
-from delay_drives import constant, drive, varied
+from delay_drives import constant, varied
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +11,9 @@ from gmc.delays.base import GroupRef
 from gmc.delays.clock import ClockDelay
 from gmc.delays.registry import parse_delay
 from gmc.errors import UsageError
+from gmc.testing.delays import drive
+
+pytestmark = pytest.mark.unit
 
 
 class TableDelay(ClockDelay):

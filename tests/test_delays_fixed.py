@@ -1,11 +1,14 @@
 """Fixed delays, and every way of asking for none."""
 
 import pytest
-from delay_drives import constant, drive, varied
+from delay_drives import constant, varied
 
 from gmc.delays.base import GroupRef
 from gmc.delays.fixed import FixedDelay
 from gmc.delays.registry import parse_delay
+from gmc.testing.delays import drive
+
+pytestmark = pytest.mark.unit
 
 P, UPDATES = 4, 12
 

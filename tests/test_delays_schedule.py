@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from delay_drives import drive, varied
+from delay_drives import varied
 
 from gmc.delays.base import GroupRef, GroupTimes, ShardContents
 from gmc.delays.registry import parse_delay
@@ -12,6 +12,9 @@ from gmc.delays.schedule import ScheduleRow, read_schedule, schedule_of_run, wri
 from gmc.errors import DataError, UsageError
 from gmc.simulator.lengths import DrawnLengths
 from gmc.simulator.simulate import simulate
+from gmc.testing.delays import drive
+
+pytestmark = pytest.mark.unit
 
 P, UPDATES = 4, 30
 

@@ -18,6 +18,7 @@ def parse(spec, **changes):
     return parse_delay(spec, **{"prompts": 4, "group_size": 2, "seed": 0, "updates": 400, **changes})
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("spec", "kind", "model"),
     [
@@ -39,6 +40,7 @@ def test_every_family_is_understood(spec, kind, model):
     assert type(parse(spec)) is model
 
 
+@pytest.mark.unit
 def test_every_example_is_understood():
     built_in = [plugin.cls for plugin in list_delays() if plugin.distribution.startswith("gmc")]
     assert {delay.name for delay in built_in} >= {"fixed", "shards", "uniform", "geometric", "lognormal", "length", "schedule"}
@@ -48,6 +50,7 @@ def test_every_example_is_understood():
         parse(spec)
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     "spec",
     [
@@ -69,6 +72,7 @@ def test_a_bad_spec_is_refused_by_name_with_examples(spec):
     assert "\n" not in message
 
 
+@pytest.mark.unit
 def test_shards_are_used_in_order_at_their_true_age():
     shards = [ShardContents(1, 0, 3), ShardContents(0, 0, 2), ShardContents(2, 1, 3)]
     delays = ShardsDelay(shards, prompts=2, updates=4)
@@ -81,6 +85,7 @@ def test_shards_are_used_in_order_at_their_true_age():
     assert delays.waiting == 0
 
 
+@pytest.mark.unit
 def test_shards_that_do_not_serve_the_run_are_refused():
     with pytest.raises(UsageError, match="3 updates of 2 groups need 6 groups, and the 2 shards hold 5; lower --updates to 2"):
         ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 0, 3)], prompts=2, updates=3)
@@ -91,6 +96,7 @@ def test_shards_that_do_not_serve_the_run_are_refused():
         parse("shards")
 
 
+@pytest.mark.unit
 def test_shards_generate_nothing():
     delays = ShardsDelay([ShardContents(0, 0, 2)], prompts=2, updates=1)
     with pytest.raises(ValueError, match="generates nothing"):
@@ -99,6 +105,7 @@ def test_shards_generate_nothing():
         delays.take(1)
 
 
+@pytest.mark.process
 def test_delays_and_simulator_import_no_torch():
     modules = "simulate, cluster, recorded, plots, theory"
     imports = f"import sys, gmc.delays.registry; from gmc.simulator import {modules}; import gmc.cli.simulate_run"

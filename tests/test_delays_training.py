@@ -9,6 +9,8 @@ from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.store import RolloutStore
 
+pytestmark = pytest.mark.train
+
 UPDATES = 4
 
 

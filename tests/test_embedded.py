@@ -26,6 +26,7 @@ def network() -> Qwen3ForCausalLM:
     return AutoModelForCausalLM.from_pretrained(embedded_model_path(), dtype=torch.float32)
 
 
+@pytest.mark.unit
 def test_model_is_qwen3_and_at_most_four_megabytes(network: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
     assert isinstance(network, Qwen3ForCausalLM)
     assert sum(path.stat().st_size for path in embedded_model_path().glob("*.safetensors")) <= 4_000_000
@@ -35,12 +36,14 @@ def test_model_is_qwen3_and_at_most_four_megabytes(network: Qwen3ForCausalLM, to
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
 
 
+@pytest.mark.unit
 def test_folder_holds_no_pickle_and_has_a_card() -> None:
     suffixes = {path.suffix for path in embedded_model_path().iterdir()}
     assert suffixes <= {".json", ".safetensors", ".md", ".jinja"}
     assert (embedded_model_path() / "README.md").is_file()
 
 
+@pytest.mark.unit
 def test_tokenizer_round_trips_problems_and_solutions(tokenizer: PreTrainedTokenizerBase) -> None:
     for worked in worked_problems("eval", 300):
         text = PROMPT.format(question=worked.problem.question) + worked.solution
@@ -49,12 +52,14 @@ def test_tokenizer_round_trips_problems_and_solutions(tokenizer: PreTrainedToken
         assert max(ids) < len(tokenizer)
 
 
+@pytest.mark.unit
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
 def test_tokenizer_round_trips_any_text(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     assert tokenizer.decode(tokenizer(text).input_ids) == text
 
 
+@pytest.mark.unit
 def test_prompt_and_solution_encode_apart_as_together(tokenizer: PreTrainedTokenizerBase) -> None:
     for worked in worked_problems("eval", 100):
         prompt = PROMPT.format(question=worked.problem.question)
@@ -62,11 +67,13 @@ def test_prompt_and_solution_encode_apart_as_together(tokenizer: PreTrainedToken
         assert apart == tokenizer(prompt + worked.solution).input_ids
 
 
+@pytest.mark.train
 def test_correct_solutions_span_one_to_eight_in_tokens(tokenizer: PreTrainedTokenizerBase) -> None:
     lengths = [len(tokenizer(worked.solution).input_ids) + 1 for worked in worked_problems("train", 600)]
     assert max(lengths) >= 8 * min(lengths)
 
 
+@pytest.mark.unit
 def test_model_answers_single_operations_with_a_box(network: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerBase) -> None:
     problems = [problem for problem in arithmetic_problems("eval", 60) if problem.kind == "1 operations"]
     boxed = 0
@@ -78,6 +85,7 @@ def test_model_answers_single_operations_with_a_box(network: Qwen3ForCausalLM, t
     assert boxed >= 0.8 * len(problems)
 
 
+@pytest.mark.unit
 def test_a_careful_solver_writes_the_worked_solution() -> None:
     generator = random.Random(0)
     for _ in range(200):
@@ -85,6 +93,7 @@ def test_a_careful_solver_writes_the_worked_solution() -> None:
         assert habitual_solution(chain, Habits(care=(1,) * 6), generator) == worked_solution(chain)
 
 
+@pytest.mark.unit
 def test_a_careless_solver_is_always_wrong_where_one_step_decides() -> None:
     generator = random.Random(0)
     for _ in range(200):
@@ -92,6 +101,7 @@ def test_a_careless_solver_is_always_wrong_where_one_step_decides() -> None:
         assert habitual_solution(chain, Habits(care=(0,)), generator) != worked_solution(chain)
 
 
+@pytest.mark.train
 def test_pretraining_text_holds_no_eval_question() -> None:
     generator = random.Random(1)
     for _ in range(500):
@@ -99,6 +109,7 @@ def test_pretraining_text_holds_no_eval_question() -> None:
         assert split_of(prompt.removeprefix("Problem: ").removesuffix("\nSolution:\n")) == "train"
 
 
+@pytest.mark.unit
 def test_pretraining_writes_a_loadable_folder_and_repeats_itself(tmp_path: Path) -> None:
     schedule = Schedule(tokenizer_texts=300, steps=3, sequences=8)
     first = pretrain(tmp_path / "a", seed=3, schedule=schedule)

@@ -12,6 +12,8 @@ from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
 from gmc.testing import make_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 EPSILON = 0.28
 ratios = st.lists(st.floats(-6, 6), min_size=2, max_size=10)
 

@@ -11,6 +11,8 @@ from gmc.estimators.gradient import SKIP, Gradient
 from gmc.estimators.registry import build_estimator
 from gmc.testing import check_estimator, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 C_LOW, C_HIGH = 0.05, 0.3
 
 

@@ -10,6 +10,8 @@ from gmc.estimators.grpo import GRPO
 from gmc.estimators.registry import list_estimators
 from gmc.testing import check_estimator
 
+pytestmark = pytest.mark.unit
+
 
 class Plain(Estimator):
     """A rule that keeps the contract: REINFORCE with token ratios up to 2."""

@@ -10,6 +10,8 @@ from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
 from gmc.testing import check_estimator, make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 RULES = ["gmc", "tic", "truncated", "token-gmc"]
 
 

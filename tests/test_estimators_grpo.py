@@ -10,6 +10,8 @@ from gmc.estimators.base import leave_one_out
 from gmc.estimators.registry import build_estimator
 from gmc.testing import make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 
 def reference_gradient(batch, low, high):
     gradient = torch.zeros(batch.logp_BT.shape, dtype=torch.float64)

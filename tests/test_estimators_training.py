@@ -36,6 +36,7 @@ def varied_rewards(monkeypatch):
     monkeypatch.setattr(Grader, "grade_many", grade_many)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("rule", RULES)
 def test_a_resumed_run_equals_the_uninterrupted_one(rule, tmp_path, monkeypatch):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -57,6 +58,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(rule, tmp_path, monkeypatch)
     assert any(record["optimizer/gradient_norm"] > 0 for record in metrics_of(whole))
 
 
+@pytest.mark.train
 def test_a_skipped_update_counts_and_moves_neither_weights_nor_moments(tmp_path):
     """With both thresholds near zero everything after the first update is skipped."""
     rule = ["estimator.name=gac", "estimator.c_low=0", "estimator.c_high=1e-9"]
@@ -70,6 +72,7 @@ def test_a_skipped_update_counts_and_moves_neither_weights_nor_moments(tmp_path)
     assert len(set(published)) == 1
 
 
+@pytest.mark.unit
 def test_the_anchor_is_the_policy_so_many_updates_back():
     network = load_model("embedded").network
     anchors = Anchors(network, 2)

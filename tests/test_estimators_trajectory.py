@@ -13,6 +13,8 @@ from gmc.estimators.tic import TIC
 from gmc.estimators.truncated import Truncated
 from gmc.testing import make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 EPSILON = 0.28
 
 

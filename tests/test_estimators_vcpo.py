@@ -11,6 +11,8 @@ from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
 from gmc.testing import check_estimator, make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 
 def log_rho(batch, row):
     length = int(batch.mask_BT[row].sum())

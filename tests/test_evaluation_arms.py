@@ -47,6 +47,7 @@ def runs(tmp_path):
     return paths
 
 
+@pytest.mark.train
 def test_runs_that_differ_in_the_seed_alone_are_one_arm(runs):
     arms = group_by_arm([read_trained_run(path) for path in reversed(runs)])
     assert [arm.label for arm in arms] == [
@@ -55,6 +56,7 @@ def test_runs_that_differ_in_the_seed_alone_are_one_arm(runs):
     assert [[run.seed for run in arm.runs] for arm in arms] == [[0, 1, 2]] * 6
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("values", [[0.3, 0.5], [0.2, 0.9, 0.4], [0.1, 0.1, 0.2, 0.7]])
 def test_the_interval_is_students(values):
     found, reach = over_seeds(values), STUDENT_975[len(values)] * stdev(values) / len(values) ** 0.5
@@ -62,6 +64,7 @@ def test_the_interval_is_students(values):
     assert (over_seeds(values[:1]).low, over_seeds(values[:1]).mean) == (None, values[0])
 
 
+@pytest.mark.train
 def test_tables_and_json_hold_every_arm(runs, tmp_path):
     plot = tmp_path / "curves.png"
     result = CliRunner().invoke(app, ["eval", "arms", *map(str, runs), "--plot", str(plot), "--json"], env={"COLUMNS": "120"})
@@ -75,6 +78,7 @@ def test_tables_and_json_hold_every_arm(runs, tmp_path):
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.train
 def test_the_best_window_is_the_best_of_consecutive_updates(tmp_path):
     rewards = [0.0] * 30 + [1.0] * WINDOW + [0.5] * 40
     run = read_trained_run(fake_run(tmp_path / "run", "gmc", "0", 0, rewards))
@@ -82,6 +86,7 @@ def test_the_best_window_is_the_best_of_consecutive_updates(tmp_path):
     assert run.final_reward == pytest.approx((40 * 0.5 + 10) / WINDOW)
 
 
+@pytest.mark.train
 def test_what_is_missing_is_said(tmp_path):
     whole = fake_run(tmp_path / "whole", "gmc", "0", 0, [0.5] * 200, 0.7)
     short = fake_run(tmp_path / "short", "gmc", "0", 1, [0.5] * 20)
@@ -91,6 +96,7 @@ def test_what_is_missing_is_said(tmp_path):
     assert f"gmc eval --run {short}" in result.stderr.replace("\n", "")
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("case", ["twice", "untrained", "no run", "damaged", "plot"])
 def test_bad_input_is_one_line(case, tmp_path):
     good = str(fake_run(tmp_path / "good", "gmc", "0", 0, [0.5] * 9))

@@ -26,6 +26,8 @@ from gmc.evaluation.scores import mean_score
 from gmc.evaluation.statistics import mcnemar, paired_difference
 from gmc.store.files import strict_json
 
+pytestmark = pytest.mark.unit
+
 
 def printed(*tables: Table) -> str:
     console = Console(width=80, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115

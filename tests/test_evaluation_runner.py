@@ -29,6 +29,7 @@ def content(result: Result) -> tuple[str, list[object]]:
     return result.scores_path.read_text(), list(result.samples())
 
 
+@pytest.mark.unit
 def test_scores_are_those_of_the_samples(tmp_path: Path) -> None:
     result = run(tmp_path, pass_k=(1, 2))
     samples = result.samples()
@@ -45,6 +46,7 @@ def test_scores_are_those_of_the_samples(tmp_path: Path) -> None:
     assert 0 < estimates["avg@4"].value < 1
 
 
+@pytest.mark.unit
 def test_engine_gets_every_sampling_value_from_the_spec(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     run(tmp_path, engine=engine, temperature=0.7, top_p=0.9, max_tokens=33)
@@ -52,6 +54,7 @@ def test_engine_gets_every_sampling_value_from_the_spec(tmp_path: Path) -> None:
     assert engine.calls == [(3, 4, sampled), (3, 1, greedy)] * 3 + [(1, 4, sampled), (1, 1, greedy)]
 
 
+@pytest.mark.unit
 def test_stop_strings_of_the_template_reach_the_engine(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     problems = problem_set("sums", [Problem("a", "What is $1+10$?", "11")])
@@ -61,6 +64,7 @@ def test_stop_strings_of_the_template_reach_the_engine(tmp_path: Path) -> None:
     assert not engine_prompt.calls
 
 
+@pytest.mark.unit
 def test_record_says_everything_that_decides_the_numbers(tmp_path: Path) -> None:
     problems = sums(3)
     record = json.loads(run(tmp_path, problems=problems, top_p=0.9).scores_path.read_text())
@@ -76,6 +80,7 @@ def test_record_says_everything_that_decides_the_numbers(tmp_path: Path) -> None
     assert record["interval"].startswith("95 %")
 
 
+@pytest.mark.train
 def test_samples_open_elsewhere_with_their_types(tmp_path: Path) -> None:
     result = run(tmp_path, engine=ScriptedEngine(skill=0.0))
     table = pq.read_table(result.samples_path)
@@ -90,6 +95,7 @@ def test_samples_open_elsewhere_with_their_types(tmp_path: Path) -> None:
     assert isinstance(loaded[0]["response_token_ids"], list)
 
 
+@pytest.mark.unit
 def test_columns_that_are_null_throughout_keep_their_type(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     engine._answer = lambda gold, draw: replace(ScriptedEngine()._answer(gold, draw), token_ids=[], logprobs=[])  # type: ignore[method-assign]
@@ -100,12 +106,14 @@ def test_columns_that_are_null_throughout_keep_their_type(tmp_path: Path) -> Non
     assert result.record["outcomes"]["sampled"]["mean_response_tokens"] == 0.0
 
 
+@pytest.mark.unit
 def test_row_groups_stay_small(tmp_path: Path) -> None:
     file = pq.ParquetFile(run(tmp_path, problems=sums(40)).samples_path)
     assert file.metadata.num_row_groups == 14
     assert max(file.metadata.row_group(i).num_rows for i in range(14)) == 15
 
 
+@pytest.mark.unit
 def test_outcomes_are_counted_apart(tmp_path: Path) -> None:
     samples = run(tmp_path, problems=sums(60), engine=ScriptedEngine(skill=0.3)).samples()
     sampled = [sample for sample in samples if sample.decoding == "sampled"]
@@ -124,6 +132,7 @@ def _killed(directory: Path, call: int) -> None:
     run(directory, engine=ScriptedEngine(interrupt=die))
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("call", [1, 2, 5, 8])
 def test_killed_evaluation_resumes_to_the_same_files(tmp_path: Path, call: int) -> None:
     whole = run(tmp_path / "whole")
@@ -141,6 +150,7 @@ def test_killed_evaluation_resumes_to_the_same_files(tmp_path: Path, call: int) 
     assert sorted(path.suffix for path in killed.iterdir()) == [".json", ".parquet"]
 
 
+@pytest.mark.unit
 def test_leftovers_of_a_killed_writer_are_not_taken(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole")
     stopped = tmp_path / "stopped"
@@ -165,6 +175,7 @@ def _interrupt(directory: Path, **options: object) -> None:
         run(directory, engine=ScriptedEngine(interrupt=stop), **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.unit
 def test_resume_with_other_settings_or_problems_is_refused_by_name(tmp_path: Path) -> None:
     _interrupt(tmp_path)
     with pytest.raises(UsageError, match=r"spec\.temperature 1\.0 → 0\.5"):
@@ -177,6 +188,7 @@ def test_resume_with_other_settings_or_problems_is_refused_by_name(tmp_path: Pat
     assert content(run(tmp_path, resume=True)) == content(run(tmp_path / "whole"))
 
 
+@pytest.mark.unit
 def test_without_resume_everything_is_made_again(tmp_path: Path) -> None:
     _interrupt(tmp_path)
     engine = ScriptedEngine()
@@ -184,6 +196,7 @@ def test_without_resume_everything_is_made_again(tmp_path: Path) -> None:
     assert len(engine.calls) == 8
 
 
+@pytest.mark.unit
 def test_finished_evaluation_is_rescored_not_repeated(tmp_path: Path) -> None:
     run(tmp_path)
     engine = ScriptedEngine()
@@ -192,6 +205,7 @@ def test_finished_evaluation_is_rescored_not_repeated(tmp_path: Path) -> None:
     assert "pass@2" in again.estimates()
 
 
+@pytest.mark.unit
 def test_progress_counts_every_response_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float | None, int]] = []
     evaluate = runner.evaluate
@@ -206,6 +220,7 @@ def test_progress_counts_every_response_once(tmp_path: Path, monkeypatch: pytest
     assert seen[-1][0] == pytest.approx(result.estimates()["avg@4"].value)
 
 
+@pytest.mark.unit
 def test_prompt_without_room_is_refused_with_the_cure(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--max-tokens \d+$"):
         run(tmp_path, policy=subject(context_tokens=70))
@@ -220,6 +235,7 @@ def test_prompt_without_room_is_refused_with_the_cure(tmp_path: Path) -> None:
         run(tmp_path, policy=subject(context_tokens=5), fit_length=True)
 
 
+@pytest.mark.process
 def test_crash_of_every_check_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crashed = Verdict(False, "crash", None, "none")
     monkeypatch.setattr(Grader, "grade_many", lambda self, pairs, truncated: [crashed for _ in pairs])
@@ -228,6 +244,7 @@ def test_crash_of_every_check_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.process
 def test_grader_learns_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, bool]] = []
     grade_many = Grader.grade_many
@@ -242,6 +259,7 @@ def test_grader_learns_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     assert {cut_off for _, cut_off in told} == {True, False}
 
 
+@pytest.mark.unit
 def test_scores_join_by_key_not_by_position(tmp_path: Path) -> None:
     samples = run(tmp_path).samples()
     shuffled = [samples[index] for index in np.random.default_rng(0).permutation(len(samples))]
@@ -251,6 +269,7 @@ def test_scores_join_by_key_not_by_position(tmp_path: Path) -> None:
         assert [ordered[problem_id] for problem_id in one.problem_ids] == values.tolist()
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("change", ["missing", "repeated", "missing greedy"])
 def test_wrong_number_of_samples_is_refused(tmp_path: Path, change: str) -> None:
     samples = run(tmp_path).samples()
@@ -264,6 +283,7 @@ def test_wrong_number_of_samples_is_refused(tmp_path: Path, change: str) -> None
         problem_scores(changed)
 
 
+@pytest.mark.unit
 def test_damaged_results_are_named(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert read_result(result.samples_path).record == read_result(result.scores_path.with_suffix("")).record == result.record

@@ -20,6 +20,8 @@ from gmc.evaluation.statistics import (
     pass_at_k,
 )
 
+pytestmark = pytest.mark.unit
+
 
 @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
 def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(case: tuple[int, int, int]) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from gmc.grading import Grader, gold_problem
 
+pytestmark = pytest.mark.process
+
 
 def rows(name: str) -> list[dict[str, str]]:
     folder = os.environ.get("GMC_BENCH_DATA")

@@ -22,6 +22,7 @@ def grader() -> Iterator[Grader]:
         yield shared
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_kind(kind: str, grader: Grader) -> None:
     rows = KINDS[kind]
@@ -34,12 +35,14 @@ def test_kind(kind: str, grader: Grader) -> None:
     assert not wrong
 
 
+@pytest.mark.unit
 def test_every_kind_has_both_verdicts_somewhere() -> None:
     assert {row["right"] for row in ROWS} == {True, False}
     assert len(ROWS) > 500
     assert len(KINDS) > 30
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("gold", "answer", "right"),
     [
@@ -75,6 +78,7 @@ def test_written_conventions(gold: str, answer: str, right: bool, grader: Grader
     assert grader.grade_many([(gold, f"\\boxed{{{answer}}}")])[0].correct is right
 
 
+@pytest.mark.process
 def test_shared_case_file(grader: Grader) -> None:
     folder = os.environ.get("GMC_CASES")
     if folder is None:

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from gmc.cli.grade import grade
 
+pytestmark = pytest.mark.unit
+
 app = typer.Typer()
 app.command("grade")(grade)
 

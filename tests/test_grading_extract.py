@@ -11,6 +11,7 @@ from gmc.grading.boxes import closing_braces, find_boxes
 from gmc.grading.extract import extract
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("response", "text", "source"),
     [
@@ -44,6 +45,7 @@ def test_sources(response: str, text: str | None, source: str) -> None:
     assert (found.text, found.source) == (text, source)
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("response", "text"),
     [
@@ -65,6 +67,7 @@ def test_thinking_and_continuation_are_cut(response: str, text: str | None) -> N
     assert extract(response).text == text
 
 
+@pytest.mark.unit
 def test_last_number_counts_only_in_the_lenient_mode() -> None:
     response = "We add them up and then 3 of 40"
     assert extract(response).text is None
@@ -72,6 +75,7 @@ def test_last_number_counts_only_in_the_lenient_mode() -> None:
     assert extract("so we have -3/4 of it", strict=False).text == "-3/4"
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("response", "text"),
     [
@@ -88,6 +92,7 @@ def test_truncated_responses_score_only_with_a_complete_answer(response: str, te
     assert extract(response, truncated=True, strict=False).text == text
 
 
+@pytest.mark.unit
 @given(st.text(alphabet="{}\\abx 12,$", max_size=200))
 def test_braces_pair_up(text: str) -> None:
     closing = closing_braces(text)
@@ -97,6 +102,7 @@ def test_braces_pair_up(text: str) -> None:
         assert (text[opening], text[end]) == ("{", "}")
 
 
+@pytest.mark.unit
 @settings(max_examples=300)
 @given(st.text(alphabet="{}\\boxedf 12,$.\n<>/thinkas", max_size=300), st.booleans(), st.booleans())
 def test_extraction_never_fails(text: str, strict: bool, truncated: bool) -> None:
@@ -106,6 +112,7 @@ def test_extraction_never_fails(text: str, strict: bool, truncated: bool) -> Non
     assert all(box.content for box in find_boxes(text))
 
 
+@pytest.mark.unit
 @given(st.text(alphabet="{}ab1 ", max_size=60).filter(lambda text: _balanced(text) and any(mark in "ab1" for mark in text)))
 def test_a_balanced_box_comes_back_whole(content: str) -> None:
     assert extract(f"so $\\boxed{{{content}}}$.").text == content.strip()
@@ -120,6 +127,7 @@ def _balanced(text: str) -> bool:
     return depth == 0
 
 
+@pytest.mark.process
 def test_a_megabyte_takes_linear_time() -> None:
     """Each hostile pattern fills a megabyte; a quadratic step would need hours, the kernel allows one minute of CPU time."""
     program = r"""

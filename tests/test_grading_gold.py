@@ -6,6 +6,7 @@ from gmc.errors import UsageError
 from gmc.grading import Grader, gold_problem, grade_many
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     "gold",
     [
@@ -19,6 +20,7 @@ def test_gradable(gold: str) -> None:
     assert gold_problem(gold) is None
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("gold", "reason"),
     [
@@ -33,6 +35,7 @@ def test_refused(gold: str, reason: str) -> None:
     assert reason in problem
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("gold", ["", "$$", "\\frac{1}{", "nan"])
 def test_a_gold_that_cannot_be_graded_never_earns_a_reward(gold: str) -> None:
     with Grader() as grader:
@@ -41,16 +44,19 @@ def test_a_gold_that_cannot_be_graded_never_earns_a_reward(gold: str) -> None:
         assert grader.counts["refused gold"] == 3
 
 
+@pytest.mark.process
 def test_truncated_flags_must_match_the_pairs() -> None:
     with pytest.raises(UsageError, match="1 pairs but 2 truncated flags"):
         grade_many([("1", "1")], truncated=[True, False])
 
 
+@pytest.mark.process
 def test_a_truncated_response_without_an_answer_scores_zero() -> None:
     verdicts = grade_many([("12", "so the answer is 12"), ("12", "\\boxed{12} as"), ("12", "12")], truncated=[True, True, True])
     assert [verdict.status for verdict in verdicts] == ["unparseable", "correct", "unparseable"]
 
 
+@pytest.mark.process
 def test_statuses_and_tiers() -> None:
     verdicts = grade_many(
         [("4", "\\boxed{4}"), ("0.5", "\\boxed{\\frac12}"), ("4", "\\boxed{5}"), ("4", "no idea at all, sorry for that")]

@@ -9,6 +9,8 @@ from gmc.grading.splitting import balanced, split_outside
 from gmc.grading.structure import read
 from gmc.grading.tiers import settle
 
+pytestmark = pytest.mark.unit
+
 PIECES = [
     "1", "23", "4.5", "x", "y", "\\frac", "{", "}", "12", "\\sqrt", "(", ")", "[", "]", ",", " ", "=", "+", "-", "^", "_",
     "\\pi",

@@ -11,6 +11,8 @@ from gmc.grading.numbers import Number, numbers_equal, read_number
 from gmc.grading.rational import NotRationalError, TooLargeError, evaluate
 from gmc.grading.units import compound, split_unit
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.mark.parametrize(
     ("text", "value"),

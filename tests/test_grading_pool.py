@@ -29,6 +29,7 @@ def pool() -> Iterator[Pool]:
     shared.close()
 
 
+@pytest.mark.process
 def test_plain_numbers_and_words_start_no_process() -> None:
     with Grader() as grader:
         grader.grade_many(
@@ -44,11 +45,13 @@ def test_plain_numbers_and_words_start_no_process() -> None:
         assert grader.pool.pids() == []
 
 
+@pytest.mark.unit
 def test_outcomes_keep_their_order(pool: Pool) -> None:
     assert pool.run([EQUAL, DIFFERENT] * 6) == ["equal", "different"] * 6
     assert len(pool.pids()) == 2
 
 
+@pytest.mark.unit
 def test_workers_run_without_torch(pool: Pool) -> None:
     pool.run([EQUAL])
     for pid in pool.pids():
@@ -56,6 +59,7 @@ def test_workers_run_without_torch(pool: Pool) -> None:
             assert "torch" not in maps.read()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "bomb",
     [
@@ -74,6 +78,7 @@ def test_bombs_are_refused_before_they_burn(bomb: str, pool: Pool) -> None:
     assert grader.counts["symbolic"] == 0
 
 
+@pytest.mark.unit
 def test_a_task_beyond_its_cpu_limit_is_a_timeout_and_the_rest_goes_on() -> None:
     pool = Pool(1, cpu_seconds=0.5)
     try:
@@ -84,6 +89,7 @@ def test_a_task_beyond_its_cpu_limit_is_a_timeout_and_the_rest_goes_on() -> None
         pool.close()
 
 
+@pytest.mark.unit
 def test_the_wall_clock_limit_kills_and_retries_once(pool: Pool) -> None:
     slow = Pool(1, cpu_seconds=60, wall_seconds=1.0)
     try:
@@ -93,6 +99,7 @@ def test_the_wall_clock_limit_kills_and_retries_once(pool: Pool) -> None:
         slow.close()
 
 
+@pytest.mark.unit
 def test_a_killed_worker_is_replaced_and_its_task_retried(pool: Pool) -> None:
     pool.run([EQUAL, EQUAL])
     before = pool.pids()
@@ -104,6 +111,7 @@ def test_a_killed_worker_is_replaced_and_its_task_retried(pool: Pool) -> None:
     assert not set(before) & set(pool.pids())
 
 
+@pytest.mark.unit
 def test_kill_in_the_middle_of_a_batch() -> None:
     pool = Pool(1)
     pool.run([EQUAL])
@@ -119,6 +127,7 @@ def test_kill_in_the_middle_of_a_batch() -> None:
     assert outcome == [["equal"] * len(tasks)]
 
 
+@pytest.mark.process
 def test_running_out_of_memory_is_counted_apart_from_a_wrong_answer() -> None:
     # Less address space than the interpreter holds already, so every allocation of a task fails.
     pool = Pool(1, memory_bytes=32 << 20)
@@ -142,6 +151,7 @@ def fake_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(script))
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("fake_worker")
 def test_a_task_that_always_kills_its_worker_is_a_crash() -> None:
     pool = Pool(1)
@@ -152,6 +162,7 @@ def test_a_task_that_always_kills_its_worker_is_a_crash() -> None:
     pool.close()
 
 
+@pytest.mark.unit
 @pytest.mark.usefixtures("fake_worker")
 def test_a_crash_storm_is_an_error_that_names_the_cause() -> None:
     pool = Pool(2)
@@ -160,6 +171,7 @@ def test_a_crash_storm_is_an_error_that_names_the_cause() -> None:
     assert pool.pids() == []
 
 
+@pytest.mark.unit
 def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     pool = Pool(2)
@@ -168,6 +180,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     assert pool.pids() == []
 
 
+@pytest.mark.unit
 def test_workers_are_recycled() -> None:
     pool = Pool(1, recycle_after=1)
     try:
@@ -177,6 +190,7 @@ def test_workers_are_recycled() -> None:
         pool.close()
 
 
+@pytest.mark.process
 def test_grading_from_threads(pool: Pool) -> None:
     grader = Grader(pool=pool)
     results: dict[int, list[bool]] = {}
@@ -193,6 +207,7 @@ def test_grading_from_threads(pool: Pool) -> None:
     assert results == {number: [True, False] for number in range(4)}
 
 
+@pytest.mark.process
 def test_the_same_pair_is_compared_once(pool: Pool) -> None:
     grader = Grader(pool=pool)
     pair = ("\\sqrt{18}", "\\boxed{3\\sqrt{2}}")
@@ -200,6 +215,7 @@ def test_the_same_pair_is_compared_once(pool: Pool) -> None:
     assert grader.counts["symbolic"] == 1
 
 
+@pytest.mark.unit
 def test_close_ends_the_workers() -> None:
     pool = Pool(1)
     pool.run([EQUAL])
@@ -211,6 +227,7 @@ def test_close_ends_the_workers() -> None:
     pool.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("end", ["interrupt", "kill"])
 def test_workers_end_with_their_parent(end: str) -> None:
     program = textwrap.dedent(

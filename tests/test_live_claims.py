@@ -65,6 +65,7 @@ def _race(folder: Path, name: str, barrier: Barrier, rounds: int) -> None:
     (folder / f"{name}.txt").write_text(" ".join(map(str, won)), "utf-8")
 
 
+@pytest.mark.process
 def test_racing_processes_never_get_the_same_batch_and_leave_no_gap(run: RunDirectory) -> None:
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(3)
@@ -82,12 +83,14 @@ def test_racing_processes_never_get_the_same_batch_and_leave_no_gap(run: RunDire
     assert not list(run.claims.glob(".tmp-*"))
 
 
+@pytest.mark.unit
 def test_numbers_are_given_out_in_order_up_to_the_limit(run: RunDirectory, clock: Clock) -> None:
     first, _ = _member(run, "first", clock)
     second, _ = _member(run, "second", clock)
     assert [_claim(claims, 3) for claims in (first, second, first, second)] == [Claim(0, 1), Claim(1, 1), Claim(2, 1), None]
 
 
+@pytest.mark.unit
 def test_a_silent_holders_claim_goes_to_others_after_the_lease(run: RunDirectory, clock: Clock) -> None:
     dead, _ = _member(run, "dead", clock)
     living, heartbeat = _member(run, "living", clock)
@@ -101,6 +104,7 @@ def test_a_silent_holders_claim_goes_to_others_after_the_lease(run: RunDirectory
     assert living.next_free(2) == Claim(0, 2)
 
 
+@pytest.mark.unit
 def test_a_beating_holder_keeps_its_claim(run: RunDirectory, clock: Clock) -> None:
     busy, heartbeat = _member(run, "busy", clock)
     other, _ = _member(run, "other", clock)
@@ -111,6 +115,7 @@ def test_a_beating_holder_keeps_its_claim(run: RunDirectory, clock: Clock) -> No
         heartbeat.write("still at it")
 
 
+@pytest.mark.unit
 def test_a_stopped_holders_claim_is_free_at_once(run: RunDirectory, clock: Clock) -> None:
     gone, heartbeat = _member(run, "gone", clock)
     other, _ = _member(run, "other", clock)
@@ -120,6 +125,7 @@ def test_a_stopped_holders_claim_is_free_at_once(run: RunDirectory, clock: Clock
     assert other.next_free(1) == Claim(0, 2)
 
 
+@pytest.mark.unit
 def test_clocks_of_machines_may_differ(run: RunDirectory, clock: Clock) -> None:
     """A heartbeat's own time says nothing: only whether it goes on."""
     ahead = HeartbeatWriter(run.followers, "ahead", LEASE, clock=lambda: 1e12)
@@ -132,6 +138,7 @@ def test_clocks_of_machines_may_differ(run: RunDirectory, clock: Clock) -> None:
     assert set(watcher.look()) == {"ahead"}
 
 
+@pytest.mark.unit
 def test_a_sleeper_that_wakes_up_writes_no_second_shard(run: RunDirectory, clock: Clock) -> None:
     sleeper, _ = _member(run, "sleeper", clock)
     heir, _ = _member(run, "heir", clock)
@@ -147,6 +154,7 @@ def test_a_sleeper_that_wakes_up_writes_no_second_shard(run: RunDirectory, clock
     assert not sleeper.take(Claim(0, 3))
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("rescuer", ["claims", "trainer"])
 def test_a_shard_decided_but_not_moved_is_moved_by_anyone(run: RunDirectory, clock: Clock, rescuer: str) -> None:
     """A writer killed between its decision and the move to rollouts/."""
@@ -162,6 +170,7 @@ def test_a_shard_decided_but_not_moved_is_moved_by_anyone(run: RunDirectory, clo
     assert (run.rollouts / rollout_name(0, 5)).read_text("utf-8") == "shard"
 
 
+@pytest.mark.unit
 def test_a_batch_whose_shard_was_set_aside_is_made_again(run: RunDirectory, clock: Clock) -> None:
     claims, _ = _member(run, "one", clock)
     claim = _claim(claims)
@@ -173,6 +182,7 @@ def test_a_batch_whose_shard_was_set_aside_is_made_again(run: RunDirectory, cloc
     assert claims.next_free(1) == Claim(0, 1)
 
 
+@pytest.mark.unit
 def test_a_failed_write_leaves_nothing(run: RunDirectory, clock: Clock) -> None:
     claims, _ = _member(run, "one", clock)
     claim = _claim(claims)
@@ -189,6 +199,7 @@ def test_a_failed_write_leaves_nothing(run: RunDirectory, clock: Clock) -> None:
     assert claims.next_free(1) == Claim(0, 1)
 
 
+@pytest.mark.unit
 def test_batches_made_without_claims_count(run: RunDirectory, clock: Clock) -> None:
     """Shards of a plain `gmc rollout` before the run went live."""
     run.rollouts.mkdir()

@@ -19,6 +19,8 @@ from gmc.store.files import read_jsonl
 from gmc.store.policies import list_policies
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory
 
+pytestmark = pytest.mark.process
+
 SCRIPT = Path(__file__).parent / "live_processes.py"
 
 

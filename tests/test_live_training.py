@@ -24,6 +24,8 @@ from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.store import RolloutStore
 
+pytestmark = pytest.mark.process
+
 UPDATES = 60
 PROMPTS, GROUP_SIZE = 8, 8
 COMMAND = [sys.executable, "-c", "from gmc.cli.app import main; main()"]

@@ -59,6 +59,7 @@ def _wait(run: RunDirectory, used: set[int], patience: float) -> int:
     return stored.batch
 
 
+@pytest.mark.unit
 def test_the_oldest_unused_batch_is_taken_past_a_missing_one(run: RunDirectory) -> None:
     for batch in (0, 2, 3):
         _shard(run, batch)
@@ -68,11 +69,13 @@ def test_the_oldest_unused_batch_is_taken_past_a_missing_one(run: RunDirectory) 
     assert _wait(run, {0, 2}, 1) == 1
 
 
+@pytest.mark.unit
 def test_impatience_names_what_is_awaited(run: RunDirectory) -> None:
     with pytest.raises(GmcError, match=r"no follower is alive; start one with gmc rollout --follow"):
         _wait(run, set(), 0.2)
 
 
+@pytest.mark.unit
 def test_what_is_awaited_is_logged_now_and_then(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,6 +87,7 @@ def test_what_is_awaited_is_logged_now_and_then(
     assert "waiting for a batch: no follower is alive" in caplog.messages[0]
 
 
+@pytest.mark.unit
 def test_the_wait_names_busy_dead_and_idle_followers(run: RunDirectory) -> None:
     for name, state, batch in (("busy", "generating", 0), ("idle", "paused", None)):
         HeartbeatWriter(run.followers, name, 5.0).write(state, batch=batch)
@@ -96,6 +100,7 @@ def test_the_wait_names_busy_dead_and_idle_followers(run: RunDirectory) -> None:
     assert found == "batch 0 by busy; batch 1 of the dead dead; idle is paused"
 
 
+@pytest.mark.unit
 def test_the_limit_follows_training_and_its_rewinds(run: RunDirectory) -> None:
     assert batches_used(run) == 0
     for update in range(3):
@@ -105,6 +110,7 @@ def test_the_limit_follows_training_and_its_rewinds(run: RunDirectory) -> None:
     assert launch_limit(batches_used(run), 4) == 5
 
 
+@pytest.mark.process
 def test_the_newest_policy_is_loaded_once(run: RunDirectory) -> None:
     for version in (0, 3, 12):
         publish(run, version)
@@ -115,6 +121,7 @@ def test_the_newest_policy_is_loaded_once(run: RunDirectory) -> None:
     assert sorted(path.name for path in run.rollouts.iterdir()) == [rollout_name(batch, 12) for batch in range(3)]
 
 
+@pytest.mark.process
 def test_a_policy_cleaned_away_while_it_is_loaded_is_no_error(run: RunDirectory) -> None:
     publish(run, 1)
 
@@ -128,6 +135,7 @@ def test_a_policy_cleaned_away_while_it_is_loaded_is_no_error(run: RunDirectory)
     assert [path.name for path in run.rollouts.iterdir()] == [rollout_name(0, 2)]
 
 
+@pytest.mark.process
 def test_a_damaged_policy_is_an_error_that_the_heartbeat_shows(run: RunDirectory) -> None:
     publish(run, 1)
 
@@ -140,6 +148,7 @@ def test_a_damaged_policy_is_an_error_that_the_heartbeat_shows(run: RunDirectory
     assert (heartbeat.state, heartbeat.error) == ("failed", "weights are damaged")
 
 
+@pytest.mark.process
 def test_a_policy_of_another_run_is_refused(run: RunDirectory) -> None:
     publish(run, 0)
     write_json(list_policies(run.policies)[0][1] / "gmc.json", {**_record(run), "run_id": "other"})
@@ -152,6 +161,7 @@ def _record(run: RunDirectory) -> dict[str, object]:
     return record
 
 
+@pytest.mark.process
 def test_status_of_a_live_run(run: RunDirectory) -> None:
     publish(run, 0)
     _follow(run, 4)
@@ -173,6 +183,7 @@ def test_status_of_a_live_run(run: RunDirectory) -> None:
     assert "out of memory" in screen
 
 
+@pytest.mark.unit
 def test_status_works_on_an_empty_run_and_refuses_no_run(run: RunDirectory, tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["status", "--run", str(run.path)]).exit_code == 0
     assert CliRunner().invoke(app, ["status", "--run", str(tmp_path / "none")]).exit_code == 2

@@ -3,9 +3,12 @@
 import re
 from pathlib import Path
 
+import pytest
 from training_runs import small_settings, train_run
 
 from gmc.store.files import read_jsonl
+
+pytestmark = pytest.mark.train
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 

@@ -11,6 +11,8 @@ from tiny_models import character_tokenizer, tiny_network
 from gmc.errors import DataError, UsageError
 from gmc.models import load_model, tokenizer_hash, weights_hash
 
+pytestmark = pytest.mark.unit
+
 
 @pytest.fixture
 def folder(tmp_path):

@@ -8,6 +8,8 @@ import torch
 from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.normalize import normalized
 
+pytestmark = pytest.mark.unit
+
 OBJECTIVE = torch.tensor([[1.0, 2.0, 3.0], [10.0, 20.0, math.nan], [math.nan, math.nan, math.inf], [5.0, math.nan, math.nan]])
 MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 0, 0], [1, 0, 0]], dtype=torch.bool)
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from gmc.config.settings import OptimizerSettings
 from gmc.training.optimizer import learning_rate, make_optimizer
 
+pytestmark = pytest.mark.unit
+
 
 def settings(**values):
     return OptimizerSettings(learning_rate=1e-3, **values)

@@ -13,6 +13,8 @@ from gmc.errors import DataError
 from gmc.store.checkpoints import load_newest, save_checkpoint
 from gmc.training.optimizer_state import load_optimizer_tensors, optimizer_tensors
 
+pytestmark = pytest.mark.unit
+
 Make = Callable[[nn.Module], Optimizer]
 
 

@@ -24,6 +24,8 @@ from gmc.errors import DataError, GmcError
 from gmc.models import LanguageModel, load_model, tokenizer_hash, weights_hash
 from gmc.store.policies import list_policies, newest_policy, publish_policy, read_policy_info, set_aside_policies
 
+pytestmark = pytest.mark.unit
+
 
 def make_model(tied: bool = True, seed: int = 0) -> LanguageModel:
     torch.manual_seed(seed)

@@ -16,6 +16,8 @@ from gmc.problems.fields import RefusedRowError, gold_text
 from gmc.problems.load import load_problems
 from gmc.problems.readers import parse_json
 
+pytestmark = pytest.mark.unit
+
 
 def load(directory: Path, *rows: dict[str, Any] | str, **options: Any) -> ProblemSet:
     path = directory / "problems.jsonl"

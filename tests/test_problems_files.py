@@ -9,11 +9,12 @@ from gmc.problems.benchmarks import BENCHMARKS, load_benchmark
 from gmc.problems.checks import find_overlap
 from gmc.problems.load import load_problems
 
-pytestmark = pytest.mark.unit
-
 DATA = Path(os.environ.get("GMC_BENCH_DATA", ""))
 
-pytestmark = pytest.mark.skipif("GMC_BENCH_DATA" not in os.environ, reason="GMC_BENCH_DATA is not set: no benchmark files")
+pytestmark = [
+    pytest.mark.unit,
+    pytest.mark.skipif("GMC_BENCH_DATA" not in os.environ, reason="GMC_BENCH_DATA is not set: no benchmark files"),
+]
 
 # Rows of each file; a last row without a newline counts.
 COUNTS = {

@@ -13,6 +13,8 @@ from gmc.errors import DataError, GmcError, UsageError
 from gmc.problems.load import load_problems
 from gmc.problems.readers import read_rows
 
+pytestmark = pytest.mark.unit
+
 ROW = '{"problem":"What is 2+5?","answer":"7"}'
 
 

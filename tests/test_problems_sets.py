@@ -17,6 +17,8 @@ from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems, problem_set
 from gmc.problems.templates import get_template
 
+pytestmark = pytest.mark.unit
+
 
 def save(path: Path, rows: list[dict[str, Any]]) -> str:
     path.parent.mkdir(exist_ok=True)

@@ -18,12 +18,14 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("template_id", PUBLISHED)
 def test_published_template_never_changes(template_id: str) -> None:
     prompt = get_template(template_id).render("What is $1+1$?", character_tokenizer())
     assert hashlib.sha256(prompt.encode()).hexdigest()[:16] == PUBLISHED[template_id]
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("template_id", PUBLISHED)
 def test_question_stands_last_and_answer_follows(template_id: str) -> None:
     prompt = get_template(template_id).render("UNIQUE QUESTION", character_tokenizer())
@@ -31,10 +33,12 @@ def test_question_stands_last_and_answer_follows(template_id: str) -> None:
     assert prompt.split("UNIQUE QUESTION")[1].strip() == "Solution:"
 
 
+@pytest.mark.unit
 def test_arithmetic_template_is_what_the_embedded_model_learned() -> None:
     assert get_template("arithmetic-v1").render("$1+1$", character_tokenizer()) == PROMPT.format(question="$1+1$")
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(("template_id", "shots"), [("math-two-shot-v1", BOXED_SHOTS), ("minerva-four-shot-v1", MINERVA_SHOTS)])
 def test_shot_is_left_out_when_it_is_the_question(template_id: str, shots: tuple[Shot, ...]) -> None:
     template = get_template(template_id)
@@ -45,6 +49,7 @@ def test_shot_is_left_out_when_it_is_the_question(template_id: str, shots: tuple
         assert shot.solution not in prompt
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("template_id", ["math-two-shot-v1", "minerva-four-shot-v1", "boxed-v1"])
 def test_next_problem_of_a_base_model_is_a_stop_string(template_id: str) -> None:
     template = get_template(template_id)
@@ -52,6 +57,7 @@ def test_next_problem_of_a_base_model_is_a_stop_string(template_id: str) -> None
     assert any(stop in f"the answer.\n\n{written}" for stop in template.stop)
 
 
+@pytest.mark.process
 def test_shots_end_as_the_grader_reads_them() -> None:
     from gmc.grading import grade_many
 
@@ -61,6 +67,7 @@ def test_shots_end_as_the_grader_reads_them() -> None:
     assert all(v.correct for v in grade_many([(a, s.solution) for a, s in zip(answers, MINERVA_SHOTS, strict=True)]))
 
 
+@pytest.mark.unit
 def test_chat_template_of_the_model_is_applied_once() -> None:
     tokenizer = character_tokenizer()
     template = get_template("chat-v1")
@@ -72,6 +79,7 @@ def test_chat_template_of_the_model_is_applied_once() -> None:
     assert template.encode(prompt, tokenizer) == tokenizer(prompt, add_special_tokens=False)["input_ids"]
 
 
+@pytest.mark.unit
 def test_character_outside_the_vocabulary_is_refused() -> None:
     tokenizer = character_tokenizer()
     tokenizer.unk_token = "<pad>"
@@ -81,11 +89,13 @@ def test_character_outside_the_vocabulary_is_refused() -> None:
         template.encode("1+π", tokenizer)
 
 
+@pytest.mark.unit
 def test_unknown_template_lists_the_known() -> None:
     with pytest.raises(UsageError, match="arithmetic-v1, boxed-v1"):
         get_template("boxed-v9")
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("source", "template_id"),
     [("arithmetic", "arithmetic-v1"), ("arithmetic:eval", "arithmetic-v1"), ("data/arithmetic.jsonl", "math-two-shot-v1")],

@@ -24,6 +24,7 @@ SIX_UPDATES = ["--updates", "6", "--set", "train.checkpoint_every=2", "--set", "
 SMALL = ["--prompts", "4", "--group-size", "4", "--max-tokens", "40", "--learning-rate", "1e-3", "--delay", "2"]
 
 
+@pytest.mark.unit
 def test_shares_are_a_division_of_the_work_that_every_rank_knows():
     sizes = [5, 100, 7, 7, 60, 41, 3]
     shares = [Ranks(rank, 3).share(sizes) for rank in range(3)]
@@ -74,6 +75,7 @@ def whole(tmp_path_factory):
     return run, out, err
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_two_ranks_train_what_one_process_trains(whole, tmp_path):
     together, out, err = whole
@@ -89,6 +91,7 @@ def test_two_ranks_train_what_one_process_trains(whole, tmp_path):
         torch.testing.assert_close(weights(together)[name], tensor, atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_end(whole, tmp_path):
     killed = tmp_path / "killed"
@@ -104,6 +107,7 @@ def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_end(whole, tmp_p
     assert weights_of(killed) == weights_of(whole[0])
 
 
+@pytest.mark.process
 @pytest.mark.slow
 def test_ranks_stop_together_and_the_failure_of_one_ends_all(tmp_path):
     run = tmp_path / "run"
@@ -120,6 +124,7 @@ def test_ranks_stop_together_and_the_failure_of_one_ends_all(tmp_path):
     assert err.count("because rank 0 failed") == 1
 
 
+@pytest.mark.train
 def test_vllm_samples_in_processes_of_its_own(tmp_path, monkeypatch):
     settings = small_settings("delay=0", "rollout.engine=vllm")
     run = RunDirectory.for_training(tmp_path / "run", model="embedded", seed=0, resume=False, overwrite=False)

@@ -18,6 +18,7 @@ def maker(tmp_path_factory):
     return build_maker("run", settings, model, build_scorer(settings, model), engine)
 
 
+@pytest.mark.process
 def test_a_row_holds_what_was_asked_sampled_and_graded(maker):
     rows = maker.make(0, 0)
     problems = {problem.problem_id: problem for problem in maker.problem_set.problems}
@@ -35,18 +36,21 @@ def test_a_row_holds_what_was_asked_sampled_and_graded(maker):
     assert [(row.group, row.sample) for row in rows] == [(group, sample) for group in range(4) for sample in range(4)]
 
 
+@pytest.mark.unit
 def test_a_batch_depends_on_seed_and_number_alone(maker):
     first, other = maker.make(3, 0), maker.make(4, 0)
     assert maker.make(3, 0) == first
     assert [row.response_token_ids for row in other] != [row.response_token_ids for row in first]
 
 
+@pytest.mark.unit
 def test_engine_and_trainer_agree_up_to_rounding_in_float32(maker):
     noise = measure_noise(maker.make(5, 0))
     assert 0 < noise.worst < 1e-4
     assert noise.spread < 1e-5
 
 
+@pytest.mark.unit
 def test_every_epoch_asks_every_problem_once_in_another_order():
     total, prompts = 12, 4
     epochs = [
@@ -57,12 +61,14 @@ def test_every_epoch_asks_every_problem_once_in_another_order():
     assert problem_indices(0, 8, 3, 0) == problem_indices(0, 8, 3, 0)  # fewer problems than prompts: epochs follow on
 
 
+@pytest.mark.unit
 def test_sampling_seeds_are_distinct_and_fit_every_engine():
     seeds = {sampling_seed(seed, batch, group) for seed in range(3) for batch in range(20) for group in range(8)}
     assert len(seeds) == 3 * 20 * 8
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
+@pytest.mark.unit
 def test_prompts_without_room_for_a_response_are_left_out_and_counted(tmp_path):
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"question": "1+1", "answer": "2"}\n{"question": "' + "1+" * 150 + '1", "answer": "151"}\n')
@@ -74,6 +80,7 @@ def test_prompts_without_room_for_a_response_are_left_out_and_counted(tmp_path):
     assert any("1 of 2 problems dropped" in note for note in made.problem_set.notes)
 
 
+@pytest.mark.unit
 def test_a_shard_names_the_weights_that_a_published_policy_names(maker, tmp_path):
     """One hash for one policy, also where a tied head stands twice in the state dict."""
     folder = publish_policy(maker.model, tmp_path, 0, "run")

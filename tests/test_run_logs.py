@@ -13,6 +13,8 @@ from gmc.errors import DataError
 from gmc.store.files import append_jsonl, read_jsonl, strict_json
 from gmc.store.logs import cut_log, read_metrics, read_used
 
+pytestmark = pytest.mark.unit
+
 
 def fill(path: Path, updates: int) -> None:
     for update in range(updates):

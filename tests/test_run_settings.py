@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 from gmc.cli.app import app
 from gmc.store.run_directory import RunDirectory
 
+pytestmark = pytest.mark.train
+
 COMMANDS = (["status"], ["train", "--resume"], ["eval", "--limit", "1"], ["rollout", "--follow"])
 DAMAGE = {
     "cut": b"[settings\nseed",

@@ -16,6 +16,8 @@ from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, UsageError
 from gmc.models import LanguageModel
 
+pytestmark = pytest.mark.unit
+
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [14, 15, 16, 17]]
 
 

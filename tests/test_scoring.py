@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from gmc.errors import UsageError
+from gmc.scoring import attention
 from gmc.scoring.passes import PackedPass
 from gmc.scoring.scorer import Scorer
-from gmc.training import attention
 
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 LENGTHS = [[5, 1, 9, 0], [20, 3, 18, 17], [1, 1, 0, 1]]
@@ -61,6 +61,7 @@ def reference():
     return model, logp_BT.detach(), grad_BT, gradients(model)
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("attention_by", ["flash parts", "public operator"])
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("share_prompts", [False, True])
@@ -82,6 +83,7 @@ def test_scores_and_gradients_equal_the_stock_forward(
     assert not any(module.training for module in model.network.modules())
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_compiled_modules_change_nothing_but_rounding(reference, checkpointing):
@@ -97,6 +99,7 @@ def test_compiled_modules_change_nothing_but_rounding(reference, checkpointing):
     assert torch.equal(Scorer(model, temperature=0.7).score(PROMPTS, RESPONSES).logp_BT, plain.logp_BT)
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("token_budget", [10_000, 30])
 @pytest.mark.parametrize("compute_dtype", [None, torch.bfloat16])
@@ -110,6 +113,7 @@ def test_scoring_without_a_graph_gives_the_same_bits_as_the_forward_that_trains(
     assert torch.equal(behavior.logp_BT, scorer.score(PROMPTS, RESPONSES).logp_BT)
 
 
+@pytest.mark.unit
 def test_the_activation_memory_setting_really_recomputes(reference):
     """Checkpointing must neither be dropped nor drop the prompt: the layers run again in backward, with the same result."""
     model, _, grad_BT, expected = reference
@@ -135,6 +139,7 @@ def test_the_activation_memory_setting_really_recomputes(reference):
     budget=st.integers(1, 60),
     seed=st.integers(0, 99),
 )
+@pytest.mark.unit
 def test_splitting_padding_and_order_change_nothing(lengths, prompt_lengths, budget, seed):
     model = tiny_model()
     prompts = random_responses([prompt_lengths[: len(lengths)]], seed + 1)[0]
@@ -175,6 +180,7 @@ def ran(monkeypatch):
     return runs
 
 
+@pytest.mark.unit
 def test_rows_without_gradient_are_not_run_again(ran):
     model = tiny_model()
     scorer = Scorer(model, token_budget=30)
@@ -188,6 +194,7 @@ def test_rows_without_gradient_are_not_run_again(ran):
     assert ran == [[(1, (1,))]]
 
 
+@pytest.mark.unit
 def test_a_batch_without_gradient_runs_nothing(ran):
     model = tiny_model()
     for token_budget in (30, 10_000):
@@ -198,6 +205,7 @@ def test_a_batch_without_gradient_runs_nothing(ran):
     assert all(parameter.grad is None for parameter in model.network.parameters())
 
 
+@pytest.mark.unit
 def test_one_micro_batch_is_run_forward_once(ran):
     scorer = Scorer(tiny_model())
     ran.clear()
@@ -206,6 +214,7 @@ def test_one_micro_batch_is_run_forward_once(ran):
     assert len(ran) == 1
 
 
+@pytest.mark.unit
 def test_weights_may_be_lent_out_between_forward_and_backward(reference):
     """As for an anchor policy: other weights are copied in, used, and the current ones copied back."""
     model, _, grad_BT, expected = reference
@@ -222,6 +231,7 @@ def test_weights_may_be_lent_out_between_forward_and_backward(reference):
     assert_same_gradients(gradients(model), expected)
 
 
+@pytest.mark.unit
 def test_few_rows_with_gradient_are_run_again_rather_than_all_backward(reference, ran):
     model = reference[0]
     grad_BT = torch.zeros_like(reference[2])
@@ -237,6 +247,7 @@ def test_few_rows_with_gradient_are_run_again_rather_than_all_backward(reference
     assert_same_gradients(*results)
 
 
+@pytest.mark.unit
 def test_a_batch_of_empty_responses_is_legal():
     scorer = Scorer(tiny_model())
     current = scorer.forward([[5], [6, 7]], [[[], []], [[], []]])
@@ -246,6 +257,7 @@ def test_a_batch_of_empty_responses_is_legal():
     assert scorer.score([[5]], [[[]]], entropies=True).entropies_BT.sum() == 0
 
 
+@pytest.mark.unit
 def test_gradients_accumulate_over_batches(reference):
     model, _, grad_BT, expected = reference
     scorer = Scorer(model, temperature=0.7)
@@ -255,6 +267,7 @@ def test_gradients_accumulate_over_batches(reference):
     assert_same_gradients(gradients(model), {name: 2 * value for name, value in expected.items()})
 
 
+@pytest.mark.unit
 def test_entropies_are_those_of_the_whole_distribution(reference):
     model = reference[0]
     scores = Scorer(model, temperature=0.7).score(PROMPTS, RESPONSES, entropies=True)
@@ -270,6 +283,7 @@ def test_entropies_are_those_of_the_whole_distribution(reference):
             row += 1
 
 
+@pytest.mark.unit
 def test_bfloat16_is_near_float32_and_leaves_float32_gradients(reference):
     model, expected_BT, grad_BT, expected = reference
     current = Scorer(model, temperature=0.7, compute_dtype=torch.bfloat16).forward(PROMPTS, RESPONSES)
@@ -291,6 +305,7 @@ def test_bfloat16_is_near_float32_and_leaves_float32_gradients(reference):
         (([[5], [6]], [[[5]], [[6], [7]]]), r"groups of \[1, 2\]"),
     ],
 )
+@pytest.mark.unit
 def test_bad_batches_are_one_clear_line(arguments, message):
     scorer = Scorer(tiny_model())
     with pytest.raises(UsageError, match=message):
@@ -299,6 +314,7 @@ def test_bad_batches_are_one_clear_line(arguments, message):
         scorer.forward(*arguments)
 
 
+@pytest.mark.unit
 def test_a_policy_needs_a_temperature():
     with pytest.raises(UsageError, match="temperature = 0"):
         Scorer(tiny_model(), temperature=0)

@@ -8,6 +8,8 @@ from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.scoring.scorer import Scorer
 
+pytestmark = pytest.mark.unit
+
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16]]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

@@ -9,6 +9,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from gmc.models import LanguageModel
 from gmc.scoring.scorer import Scorer
 
+pytestmark = pytest.mark.unit
+
 PROMPTS = [[5, 6, 7, 8, 9], [10, 11, 12]]
 RESPONSES = [[[13, 14, 15], [16]], [[], [17, 18, 19, 20, 21, 22, 23]]]
 

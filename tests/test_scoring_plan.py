@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from gmc.errors import UsageError
 from gmc.scoring.plan import make_plan
 
+pytestmark = pytest.mark.unit
+
 
 def groups(group_size):
     lengths = st.lists(st.integers(0, 50), min_size=group_size, max_size=group_size)

@@ -12,6 +12,8 @@ from gmc.store.shards.reader import read_shard
 from gmc.store.shards.store import RolloutStore
 from gmc.store.shards.writer import write_shard
 
+pytestmark = pytest.mark.train
+
 
 @pytest.fixture
 def run(tmp_path):

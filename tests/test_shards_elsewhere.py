@@ -36,6 +36,7 @@ TYPES = {
 }
 
 
+@pytest.mark.unit
 def test_types_in_the_file(tmp_path: Path) -> None:
     for path in (write_sample(tmp_path), _without_optional_columns(tmp_path)):
         file = pq.ParquetFile(path)
@@ -52,6 +53,7 @@ def _without_optional_columns(directory: Path) -> Path:
     return path
 
 
+@pytest.mark.unit
 def test_pandas(tmp_path: Path) -> None:
     frame = pd.read_parquet(write_sample(tmp_path))
     rows = make_rollouts(seed=4)
@@ -71,6 +73,7 @@ def test_pandas(tmp_path: Path) -> None:
     assert plain["trainer_logprobs"].isna().all()
 
 
+@pytest.mark.train
 def test_datasets(tmp_path: Path) -> None:
     from datasets import List, Value, load_dataset
 
@@ -88,6 +91,7 @@ def test_datasets(tmp_path: Path) -> None:
     assert data[12]["engine_logprobs"] is None
 
 
+@pytest.mark.unit
 def test_polars(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     frame = polars.read_parquet(write_sample(tmp_path))
@@ -98,6 +102,7 @@ def test_polars(tmp_path: Path) -> None:
     assert polars.read_parquet(_without_optional_columns(tmp_path))["ready_at"].null_count() == 6
 
 
+@pytest.mark.unit
 def test_duckdb(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     path = write_sample(tmp_path)

@@ -17,6 +17,8 @@ from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.schema import SCHEMA
 from gmc.store.shards.writer import write_shard
 
+pytestmark = pytest.mark.unit
+
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 log_probability = st.floats(-(2.0**99), 0, width=32)
 

@@ -15,6 +15,8 @@ from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.schema import encode_metadata
 from gmc.store.shards.writer import rollout_table, write_shard
 
+pytestmark = pytest.mark.unit
+
 Rows = list[Rollout]
 
 

@@ -19,6 +19,7 @@ from gmc.store.shards.store import RolloutStore, StoredShard
 WEIGHTS, TOKENIZER = METADATA.weights_hash, METADATA.tokenizer_hash
 
 
+@pytest.mark.unit
 def test_lists_by_batch_and_ignores_everything_else(tmp_path: Path) -> None:
     for name in ("b000010-v000003.parquet", "b000002-v000000.parquet", "b1234567-v000000.parquet"):
         (tmp_path / name).touch()
@@ -32,6 +33,7 @@ def test_lists_by_batch_and_ignores_everything_else(tmp_path: Path) -> None:
     assert RolloutStore(tmp_path / "absent", "run-a").list() == []
 
 
+@pytest.mark.unit
 def test_path_for_round_trips(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path, "run-a")
     for batch, version in ((0, 0), (123, 100), (1234567, 7654321)):
@@ -40,6 +42,7 @@ def test_path_for_round_trips(tmp_path: Path) -> None:
     assert store.path_for(123, 100).name == "b000123-v000100.parquet"
 
 
+@pytest.mark.unit
 def test_two_files_of_one_batch_are_refused_by_name(tmp_path: Path) -> None:
     write_sample(tmp_path, batch=4, version=2)
     write_sample(tmp_path, batch=4, version=3)
@@ -47,6 +50,7 @@ def test_two_files_of_one_batch_are_refused_by_name(tmp_path: Path) -> None:
         RolloutStore(tmp_path, "run-a").list()
 
 
+@pytest.mark.unit
 def test_read_refuses_a_shard_of_another_run(tmp_path: Path) -> None:
     write_sample(tmp_path)
     stored = RolloutStore(tmp_path, "run-a").list()[0]
@@ -55,6 +59,7 @@ def test_read_refuses_a_shard_of_another_run(tmp_path: Path) -> None:
         RolloutStore(tmp_path, "run-b").read(stored)
 
 
+@pytest.mark.unit
 def test_read_refuses_a_renamed_shard(tmp_path: Path) -> None:
     write_sample(tmp_path).rename(tmp_path / "b000009-v000002.parquet")
     store = RolloutStore(tmp_path, "run-a")
@@ -62,6 +67,7 @@ def test_read_refuses_a_renamed_shard(tmp_path: Path) -> None:
         store.read(store.list()[0])
 
 
+@pytest.mark.unit
 def test_later_versions_are_set_aside_and_kept(tmp_path: Path) -> None:
     store = RolloutStore(tmp_path, "run-a")
     contents = {}
@@ -78,6 +84,7 @@ def test_later_versions_are_set_aside_and_kept(tmp_path: Path) -> None:
     assert found == contents
 
 
+@pytest.mark.process
 def test_clean_removes_what_dead_writers_left(tmp_path: Path) -> None:
     script = (
         "from pathlib import Path; import sys; from gmc.store.files import temporary_name; "
@@ -99,6 +106,7 @@ def test_clean_removes_what_dead_writers_left(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([living, foreign, kept])
 
 
+@pytest.mark.unit
 def test_import_takes_the_base_set_under_the_new_run_id(tmp_path: Path) -> None:
     other = RunDirectory.create(tmp_path / "other", model="embedded", seed=0)
     for batch, version in ((0, 0), (1, 0), (2, 1)):
@@ -120,6 +128,7 @@ def test_import_takes_the_base_set_under_the_new_run_id(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.unit
 def test_an_import_cut_short_goes_on(tmp_path: Path) -> None:
     for batch in range(3):
         write_sample(tmp_path / "old", batch=batch, version=0)
@@ -132,6 +141,7 @@ def test_an_import_cut_short_goes_on(tmp_path: Path) -> None:
     assert store.path_for(0, 0).stat() == there
 
 
+@pytest.mark.unit
 def test_import_refuses_by_name(tmp_path: Path) -> None:
     write_sample(tmp_path / "old", batch=0, version=0)
     store = RolloutStore(tmp_path / "new", "run-new")

@@ -16,6 +16,8 @@ from gmc.simulator.cluster_settings import ClusterSettings
 from gmc.simulator.lengths import DrawnLengths, RecordedLengths
 from gmc.simulator.littles_law import check_littles_law
 
+pytestmark = pytest.mark.unit
+
 PLENTY = ClusterSettings(
     workers=50, slots=4, tokens_per_second=10, prompts=4, group_size=2, update_seconds=5, sync_seconds=0, max_ahead=0
 )

@@ -11,6 +11,8 @@ from gmc.cli.app import app
 from gmc.delays.schedule import read_schedule
 from gmc.store.run_directory import RunDirectory
 
+pytestmark = pytest.mark.unit
+
 LENGTHS = ["--lengths", "lognormal:40:0.6"]
 CLUSTER = [*LENGTHS, "--slots", "4", "--tokens-per-second", "10", "--update-seconds", "5", "--updates", "30"]
 

@@ -27,6 +27,8 @@ from gmc.simulator.theory import (
     tic_divisor,
 )
 
+pytestmark = pytest.mark.unit
+
 
 def paper_like(spec, updates, seed=0):
     """Lognormal lengths of mean 570 tokens and sigma 0.6, 8 × 8 responses, as far as the paper's set-up is known."""

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from gmc.simulator.failures import Failures
 from gmc.simulator.servers import ServerPool, queue_starts
 
+pytestmark = pytest.mark.unit
+
 
 def erlang_c_wait(servers, load):
     """Mean wait in M/M/c at service rate 1 and utilization `load` (Erlang C)."""

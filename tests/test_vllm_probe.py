@@ -6,6 +6,8 @@ from tiny_models import tiny_model
 
 from gmc.engines.probe import FLOORS, compare_probe, probe_ids, reference_logprobs
 
+pytestmark = pytest.mark.unit
+
 FLOOR = FLOORS[torch.float32]
 
 

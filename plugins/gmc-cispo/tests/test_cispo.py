@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from gmc.testing import check_estimator, make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 
 def reference_gradient(batch, cap, floor):
     gradient = torch.zeros(batch.logp_BT.shape, dtype=torch.float64)

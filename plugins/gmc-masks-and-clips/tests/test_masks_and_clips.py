@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from gmc.testing import check_estimator, make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 RULES = [SAT, OPSM, GMPO, CARM]
 
 

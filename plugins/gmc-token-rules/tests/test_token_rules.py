@@ -18,6 +18,8 @@ from pydantic import ValidationError
 from gmc.estimators.batch import Need
 from gmc.testing import check_estimator, make_batch, random_batch, run_stages
 
+pytestmark = pytest.mark.unit
+
 RULES = [SAPO, IcePop, MIS, DIS, TIS, AIPO, GSPO, ESTR]
 
 

@@ -1,0 +1,122 @@
+"""`python -m tests.mutation [--each N] [--only PATTERN] --results FILE`: run the sample, and go on after a stop.
+
+A warm process has imported what is slow; each mutant runs in a child of it, whose import of the one module gives the mutated
+source. Run it in a clone, so that nobody edits the code meanwhile.
+"""
+
+import argparse
+import fnmatch
+import importlib.abc
+import importlib.util
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+import transformers  # noqa: F401
+
+from tests.mutation.sample import Mutant, mutants_of
+from tests.mutation.subjects import SUBJECTS
+
+ROOT = Path(__file__).parents[2]
+SHORTEST_LIMIT = 20.0
+
+
+class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Imports one module from other source."""
+
+    def __init__(self, name: str, path: str, source: str) -> None:
+        self._name, self._path, self._source = name, path, source
+
+    def find_spec(self, fullname, path=None, target=None):
+        return importlib.util.spec_from_loader(fullname, self, origin=self._path) if fullname == self._name else None
+
+    def get_filename(self, fullname):
+        return self._path
+
+    def get_data(self, path):
+        return self._source.encode("utf-8")
+
+
+def run_tests(file: str, source: str, tests: Sequence[str], limit: float) -> tuple[str, float]:
+    """("killed" | "survived" | "timeout", seconds) of one version of a file."""
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        os._exit(_child(file, source, tests))
+    while time.monotonic() - started < limit:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return ("survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"), time.monotonic() - started
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout", limit
+
+
+def _child(file: str, source: str, tests: Sequence[str]) -> int:
+    sys.path.insert(0, str(ROOT))
+    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    sys.meta_path.insert(0, _Mutated(module, str(ROOT / file), source))
+    hypothesis.settings.register_profile("mutation", max_examples=10, derandomize=True, database=None, deadline=None)
+    hypothesis.settings.load_profile("mutation")
+    torch.set_num_threads(1)
+    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no", "-m", "not slow"]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        try:
+            return int(pytest.main([*arguments, *(str(ROOT / "tests" / name) for name in tests)]))
+        except BaseException:
+            return 1
+
+
+def main() -> None:
+    """Run what is not in the results yet."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
+    parser.add_argument("--each", type=int, default=40, help="mutants a file")
+    parser.add_argument("--only", default="*", help="files that match this pattern")
+    parser.add_argument("--results", type=Path, required=True)
+    options = parser.parse_args()
+    seen = set()
+    if options.results.exists():
+        seen = {json.loads(line)["key"] for line in options.results.read_text().splitlines()}
+    os.chdir(ROOT)
+    for pattern, names in SUBJECTS.items():
+        tests = [name for name in names if (ROOT / "tests" / name).exists()]
+        for path in sorted(ROOT.glob(pattern)):
+            file = str(path.relative_to(ROOT))
+            if fnmatch.fnmatch(file, options.only):
+                _run_file(file, path.read_text("utf-8"), tests, options.each, seen, options.results)
+
+
+def _run_file(file: str, source: str, tests: Sequence[str], each: int, seen: set[str], results: Path) -> None:
+    chosen = [mutant for mutant in mutants_of(file, source, each) if mutant.key not in seen]
+    if not chosen:
+        return
+    outcome, baseline = run_tests(file, source, tests, 900)
+    if outcome != "survived":
+        sys.exit(f"{file}: its tests fail without a mutation")
+    print(f"{file}: {len(chosen)} mutants, tests take {baseline:.1f} s", flush=True)
+    for mutant in chosen:
+        outcome, _ = run_tests(file, mutant.source, tests, max(SHORTEST_LIMIT, 4 * baseline))
+        _record(results, mutant, source, outcome)
+
+
+def _record(results: Path, mutant: Mutant, source: str, outcome: str) -> None:
+    pairs = zip(source.splitlines(), mutant.source.splitlines(), strict=False)
+    line, (old, new) = next((number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+    record = {"key": mutant.key, "file": mutant.file, "line": line, "old": old.strip(), "new": new.strip(), "outcome": outcome}
+    with results.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(record) + "\n")
+
+
+if __name__ == "__main__":
+    main()

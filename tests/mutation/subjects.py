@@ -1,0 +1,48 @@
+"""What is mutated, and the test files that should notice, cheap ones first."""
+
+ESTIMATORS = [
+    "test_estimators_class.py",
+    "test_estimators_trajectory.py",
+    "test_estimators_grpo.py",
+    "test_estimators_epsilon.py",
+    "test_estimators_composed.py",
+    "test_estimators_decoupled.py",
+    "test_estimators_vcpo.py",
+    "test_estimators_contract.py",
+    "test_estimators_registry.py",
+    "test_rule_calls.py",
+]
+DELAYS = [
+    "test_delays_fixed.py",
+    "test_delays_spec.py",
+    "test_delays_clock.py",
+    "test_delays_calibration.py",
+    "test_delays_schedule.py",
+    "test_delays_contract.py",
+    "test_delays_training.py",
+]
+STATISTICS = [
+    "test_evaluation_statistics.py",
+    "test_evaluation_compare.py",
+    "test_evaluation_arms.py",
+    "test_evaluation_runner.py",
+]
+UPDATES = ["test_metrics.py", "test_update.py", "test_normalize.py", "test_optimizer.py", "test_optimizer_state.py"]
+
+SUBJECTS: dict[str, list[str]] = {
+    "gmc/estimators/*.py": ESTIMATORS,
+    "gmc/training/metrics.py": UPDATES,
+    "gmc/training/update.py": UPDATES,
+    "gmc/training/optimizer.py": UPDATES,
+    "gmc/training/optimizer_state.py": UPDATES,
+    "gmc/gradients/*.py": [*UPDATES, "test_rule_calls.py", "test_comparison.py"],
+    "gmc/delays/*.py": DELAYS,
+    "gmc/evaluation/statistics.py": STATISTICS,
+    "gmc/evaluation/scores.py": STATISTICS,
+    "gmc/evaluation/compare.py": STATISTICS,
+    "gmc/evaluation/majority.py": STATISTICS,
+    "gmc/evaluation/arms.py": STATISTICS,
+    "gmc/simulator/statistics.py": ["test_simulate_delays.py", "test_simulate_cluster.py", "test_simulate_command.py"],
+    "gmc/store/files.py": ["test_files.py", "test_run_directory.py", "test_policies.py", "test_checkpoint.py"],
+}
+"""Pattern of files to their tests."""
