@@ -57,17 +57,10 @@ def new(
     json: JsonOption = False,
 ) -> None:
     """Start an installable package with one working rule and its test."""
-    from gmc.cli.estimators_new import scaffold
-    from gmc.cli.output import print_json, say
+    from gmc.cli.estimators_new import RULE_SCAFFOLD
+    from gmc.cli.scaffold import report
 
-    folder = scaffold(name, out)
-    if json:
-        print_json({"name": name, "folder": str(folder)})
-        return
-    say(f"wrote {folder}")
-    say(f"install it:  pip install -e {folder}")
-    say(f"test it:     pytest {folder}")
-    say(f"train:       gmc train --estimator {name}")
+    report(RULE_SCAFFOLD, name, out, json=json, use=f"gmc train --estimator {name}")
 
 
 estimators_app.command("compare")(compare)

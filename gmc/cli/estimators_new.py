@@ -1,32 +1,9 @@
 """The package that `gmc estimators new` writes: one rule that works as it stands, its page and its test."""
 
-import re
-from pathlib import Path
 from string import Template
 
-from gmc.errors import UsageError
-from gmc.estimators.registry import list_estimators
-from gmc.store.files import write_text
-
-PYPROJECT = Template("""\
-[build-system]
-requires = ["hatchling>=1.26"]
-build-backend = "hatchling.build"
-
-[project]
-name = "gmc-$name"
-version = "0.1.0"
-description = "The correction rule $name for gmc."
-readme = "README.md"
-requires-python = ">=3.11"
-dependencies = ["gmc"]
-
-[project.entry-points."gmc.estimators"]
-$name = "$package.rule:$cls"
-
-[tool.hatch.build.targets.wheel]
-packages = ["$package"]
-""")
+from gmc.cli.scaffold import Scaffold
+from gmc.estimators.registry import GROUP, list_estimators
 
 RULE = Template('''\
 """$name: one line that says what the rule does."""
@@ -79,46 +56,15 @@ def test_the_weights():
     torch.testing.assert_close(weights, torch.tensor([-1.0, 0.6931471805599453], dtype=torch.float64).exp())
 """)
 
-README = Template("""\
-# gmc-$name
-
-The correction rule `$name` for gmc.
-
-    pip install -e .
-    pytest
-    gmc estimators show $name
-    gmc train --estimator $name
-
-The rule is in `$package/rule.py`. `gmc.testing.check_estimator` checks it against the contract of
-`gmc.estimators.base.Estimator`.
-""")
-
-
-def scaffold(name: str, out: Path) -> Path:
-    """Write the package `gmc-NAME` under `out` and return its folder.
-
-    Raises `UsageError` for a name that is no rule name, one that is registered already, or a folder that exists.
-    """
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise UsageError(f"{name!r} is no rule name; use lower-case words joined by hyphens, such as my-rule")
-    for found in list_estimators():
-        if found.name == name:
-            raise UsageError(f"{name!r} is already registered by {found.distribution}; choose another name")
-    folder = out / f"gmc-{name}"
-    if folder.exists():
-        raise UsageError(f"{folder} exists already; nothing was written. Choose another name or another --out")
-    words = {
-        "name": name,
-        "package": f"gmc_{name.replace('-', '_')}",
-        "cls": "".join(word.capitalize() for word in name.split("-")),
-    }
-    files = {
-        "pyproject.toml": PYPROJECT,
-        "README.md": README,
-        f"{words['package']}/rule.py": RULE,
-        f"tests/test_{words['package'].removeprefix('gmc_')}.py": TEST,
-    }
-    for path, template in files.items():
-        write_text(folder / path, template.substitute(words))
-    write_text(folder / words["package"] / "__init__.py", f'"""The correction rule {name} for gmc."""\n')
-    return folder
+RULE_SCAFFOLD = Scaffold(
+    kind="rule",
+    group=GROUP,
+    installed=list_estimators,
+    module="rule",
+    source=RULE,
+    test=TEST,
+    title=Template("The correction rule $name"),
+    commands=Template("gmc estimators show $name\n    gmc train --estimator $name"),
+    check="check_estimator",
+    contract="gmc.estimators.base.Estimator",
+)

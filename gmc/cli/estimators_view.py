@@ -4,15 +4,20 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gmc.cli.plugin_view import plugin_tables, unwrapped
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.registry import Found
 from gmc.estimators.setting_docs import describe_settings
+from gmc.registry import Plugin
+
+SCOPE = {"min_width": len("sequence"), "no_wrap": True}
+NEEDS = {"min_width": 14, "max_width": 14}
 
 
 def list_record(found: Found) -> dict[str, Any]:
@@ -26,26 +31,16 @@ def list_record(found: Found) -> dict[str, Any]:
 
 def list_view(found: Sequence[Found]) -> Group:
     """One row a rule: name, scope, needs, one line; a table for each distribution, gmc's own first."""
-    parts: list[RenderableType] = []
-    width = max((len(one.name) for one in found), default=0)
-    for owner in sorted({one.distribution for one in found}, key=lambda owner: (not owner.startswith("gmc "), owner)):
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=not parts)
-        table.add_column("rule", style="bold", min_width=width, no_wrap=True)
-        table.add_column("scope", min_width=len("sequence"), no_wrap=True)
-        table.add_column("needs", min_width=14, max_width=14)
-        table.add_column("what it does", ratio=1)
-        for one in (one for one in found if one.distribution == owner):
-            table.add_row(*_list_row(one))
-        parts += [Text(f"from {owner}", style="dim"), table]
-    return Group(*parts, Text("μ: log-probs of the behavior policy. Details: gmc estimators show NAME", style="dim"))
+    tables = plugin_tables(found, {"rule": {}, "scope": SCOPE, "needs": NEEDS, "what it does": {"ratio": 1}}, _list_row)
+    return Group(*tables, Text("μ: log-probs of the behavior policy. Details: gmc estimators show NAME", style="dim"))
 
 
-def _list_row(found: Found) -> tuple[str | Text, str | Text, Text, Text]:
-    if found.estimator is None:
-        return Text(found.name, style="red"), Text("broken", style="red"), Text(), Text(found.error or "")
-    rule = found.estimator()
+def _list_row(found: Plugin[Estimator]) -> list[str | Text]:
+    if found.cls is None:
+        return [Text("broken", style="red"), Text(), Text(found.error or "")]
+    rule = found.cls()
     needs = ", ".join(_needs(rule)).replace(Need.BEHAVIOR_LOGP.value, "μ") or "nothing"
-    return found.name, rule.scope, Text(needs), Text(rule.summary)
+    return [rule.scope, Text(needs), Text(rule.summary)]
 
 
 def show_record(rule: type[Estimator]) -> dict[str, Any]:
@@ -85,7 +80,7 @@ def show_view(rule: type[Estimator]) -> Group:
     facts.add_row("code", record["code"])
     return Group(
         Text(f"{rule.name}: {rule.summary}", style="bold"),
-        Padding(Text(_unwrapped(record["description"])), (1, 0)),
+        Padding(Text(unwrapped(record["description"])), (1, 0)),
         facts,
         Text(),
         _settings_table(rule),
@@ -110,11 +105,6 @@ def _weights(record: dict[str, Any]) -> str:
     bounded = "bounded" if record["bounded"] else "unbounded (log-ratios clamped at ±20)"
     vanish = "" if record["equal_rewards_vanish"] else "; groups of equal rewards still contribute"
     return f"{bounded}; {record['on_policy_weight']:g} times the advantage on-policy{vanish}"
-
-
-def _unwrapped(text: str) -> str:
-    """Paragraphs of a docstring as single lines, so that the terminal wraps them."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _needs(rule: Estimator) -> list[str]:

@@ -17,6 +17,12 @@ class Arguments:
     text: str
     examples: Sequence[str]
 
+    @classmethod
+    def of(cls, spec: str, name: str, examples: Sequence[str]) -> "Arguments":
+        """The arguments of a spec that the delay `name` reads: what stands behind its name, or all of a bare number."""
+        first, _, text = spec.partition(":")
+        return cls(spec, text if first == name else spec, examples)
+
     @property
     def values(self) -> list[str]:
         """The text cut at its colons; empty when the spec has no colon."""

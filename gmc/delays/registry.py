@@ -30,7 +30,7 @@ def delay_class(spec: str) -> type[DelayModel]:
     ('fixed', 'length')
     """
     name = spec.partition(":")[0]
-    if _is_number(name):
+    if name.lstrip("+-").replace(".", "", 1).isdigit():
         return FixedDelay
     try:
         return load_delay(name)
@@ -51,9 +51,5 @@ def parse_delay(
 
 def arguments_of(spec: str) -> Arguments:
     """The arguments in a spec. Raises `UsageError` when its name is unknown."""
-    name, _, text = spec.partition(":")
-    return Arguments(spec, spec if _is_number(name) else text, delay_class(spec).examples)
-
-
-def _is_number(name: str) -> bool:
-    return name.lstrip("+-").replace(".", "", 1).isdigit()
+    delay = delay_class(spec)
+    return Arguments.of(spec, delay.name, delay.examples)

@@ -19,7 +19,7 @@ class ScheduleDelay(DelayModel):
     name = "schedule"
     summary = "what a schedule file says, exactly; gmc simulate-delay writes one"
     usage = "schedule:FILE"
-    examples = ("schedule:schedule.parquet",)
+    examples = ("schedule:FILE",)
     needs_existing_shards = True
 
     def __init__(
