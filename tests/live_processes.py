@@ -62,7 +62,7 @@ def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: i
             publish(run, version)
             while version < updates:
                 heartbeat.write(f"waiting for the batch of update {version}")
-                stored = wait_for_batch(run, store, used, watcher=watcher, patience_seconds=60, say=print)
+                stored = wait_for_batch(run, store, used, watcher=watcher, patience_seconds=60)
                 assert stored is not None
                 shard = json.loads(stored.path.read_text("utf-8"))
                 assert shard == {"batch": stored.batch, "version": stored.version, "loaded": stored.version}

@@ -129,12 +129,12 @@ def test_a_stopped_holders_claim_is_free_at_once(run: RunDirectory, clock: Clock
 def test_clocks_of_machines_may_differ(run: RunDirectory, clock: Clock) -> None:
     """A heartbeat's own time says nothing: only whether it goes on."""
     ahead = HeartbeatWriter(run.followers, "ahead", LEASE, clock=lambda: 1e12)
-    ahead.say("alive")
+    ahead.write("alive")
     watcher = Watcher(run.followers, LEASE, clock)
     assert set(watcher.look()) == {"ahead"}
     clock.now += LEASE + 1
     assert not watcher.look()
-    ahead.say("alive")
+    ahead.write("alive")
     assert set(watcher.look()) == {"ahead"}
 
 

@@ -109,7 +109,7 @@ def model_of(monkeypatch):
     def put(rule):
         model = load_model("embedded")
         monkeypatch.setattr("gmc.training.opening.build_model", lambda *_: model)
-        monkeypatch.setattr("gmc.training.opening.build_estimator", lambda *_: rule)
+        monkeypatch.setattr("gmc.training.opening.build_rule", lambda *_: rule)
         return model
 
     return put
