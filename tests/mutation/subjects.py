@@ -8,9 +8,8 @@ ESTIMATORS = [
     "test_estimators_composed.py",
     "test_estimators_decoupled.py",
     "test_estimators_vcpo.py",
-    "test_estimators_contract.py",
     "test_estimators_registry.py",
-    "test_rule_calls.py",
+    "test_estimators_contract.py",
 ]
 DELAYS = [
     "test_delays_fixed.py",
@@ -19,15 +18,21 @@ DELAYS = [
     "test_delays_calibration.py",
     "test_delays_schedule.py",
     "test_delays_contract.py",
-    "test_delays_training.py",
+    "test_scheduled_source.py",
 ]
 STATISTICS = [
     "test_evaluation_statistics.py",
     "test_evaluation_compare.py",
-    "test_evaluation_arms.py",
     "test_evaluation_runner.py",
+    "test_evaluation_arms.py",
 ]
-UPDATES = ["test_metrics.py", "test_update.py", "test_normalize.py", "test_optimizer.py", "test_optimizer_state.py"]
+UPDATES = [
+    "test_metrics_values.py",
+    "test_update_values.py",
+    "test_normalize.py",
+    "test_optimizer.py",
+    "test_optimizer_state.py",
+]
 
 SUBJECTS: dict[str, list[str]] = {
     "gmc/estimators/*.py": ESTIMATORS,
@@ -35,7 +40,7 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/training/update.py": UPDATES,
     "gmc/training/optimizer.py": UPDATES,
     "gmc/training/optimizer_state.py": UPDATES,
-    "gmc/gradients/*.py": [*UPDATES, "test_rule_calls.py", "test_comparison.py"],
+    "gmc/gradients/*.py": [*UPDATES, "test_session.py", "test_comparison.py", "test_rule_calls.py"],
     "gmc/delays/*.py": DELAYS,
     "gmc/evaluation/statistics.py": STATISTICS,
     "gmc/evaluation/scores.py": STATISTICS,
@@ -43,6 +48,6 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/evaluation/majority.py": STATISTICS,
     "gmc/evaluation/arms.py": STATISTICS,
     "gmc/simulator/statistics.py": ["test_simulate_delays.py", "test_simulate_cluster.py", "test_simulate_command.py"],
-    "gmc/store/files.py": ["test_files.py", "test_run_directory.py", "test_policies.py", "test_checkpoint.py"],
+    "gmc/store/files.py": ["test_files.py"],
 }
 """Pattern of files to their tests."""
