@@ -8,7 +8,10 @@ import tomli_w
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
+from gmc.config.layers import FIELDS
+from gmc.errors import UsageError
 from gmc.evaluation.arms import WINDOW, group_by_arm, over_seeds, read_trained_run
+from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
 
 STUDENT_975 = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}
@@ -54,6 +57,35 @@ def test_runs_that_differ_in_the_seed_alone_are_one_arm(runs):
         f"delay {delay}, estimator {rule}" for delay in (0, 64, 256) for rule in ("gmc", "tic")
     ]
     assert [[run.seed for run in arm.runs] for arm in arms] == [[0, 1, 2]] * 6
+
+
+@pytest.mark.unit
+def test_arms_of_complete_settings_are_named_by_what_was_chosen(runs, tmp_path):
+    found = []
+    for rule in ("gmc", "grpo"):
+        for seed in range(2):
+            path = fake_run(tmp_path / f"new-{rule}-{seed}", rule, "8", seed, [0.5] * 9)
+            device = ["cpu", "cuda"][seed]  # where a run was trained makes no arm
+            flags = {"estimator.name": rule, "delay": "8", "seed": seed, "model.device": device}
+            RunDirectory.open(path).save_settings(
+                "train", resolve_settings(flags=flags, assignments=["model.compute_dtype=float32"])
+            )
+            found.append(read_trained_run(path))
+    arms = group_by_arm(found)
+    assert [(arm.label, len(arm.runs)) for arm in arms] == [("estimator gmc", 2), ("estimator grpo", 2)]
+    with pytest.raises(UsageError, match="did not save every setting"):
+        group_by_arm([*found, read_trained_run(runs[0])])
+
+
+@pytest.mark.unit
+def test_a_default_that_changed_between_runs_makes_two_arms(tmp_path, monkeypatch):
+    found = []
+    for seed, momentum in enumerate((0.9, 0.8)):
+        monkeypatch.setattr(FIELDS["optimizer.beta1"], "default", momentum)
+        path = fake_run(tmp_path / str(seed), "gmc", "8", seed, [0.5] * 9)
+        RunDirectory.open(path).save_settings("train", resolve_settings(flags={"seed": seed}))
+        found.append(read_trained_run(path))
+    assert [arm.label for arm in group_by_arm(found)] == ["optimizer.beta1 0.8", "optimizer.beta1 0.9"]
 
 
 @pytest.mark.unit

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from gmc.config.fields import bounds_text, choices, default_text
 from gmc.config.flags import flag_of
-from gmc.config.layers import FIELDS
+from gmc.config.layers import field_of
 
 RUN_PANEL = "Run"
 SETTINGS_PANEL = "Settings"
@@ -78,7 +78,7 @@ _SPOKEN: dict[str, tuple[Any, str]] = {
 
 
 def _option(name: str, key: str, panel: str | None) -> inspect.Parameter:
-    field = FIELDS[key] if key in FIELDS else FIELDS[key.rpartition(".")[0]]
+    field = field_of(key)
     words = choices(field.annotation)
     plain: tuple[Any, str | None] = (str, f"[{'|'.join(words)}]") if words else (field.annotation, None)
     kind, metavar = _SPOKEN.get(key, plain)

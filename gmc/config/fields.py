@@ -127,4 +127,4 @@ def _value_text(value: Any) -> str:
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, Mapping):
         return str(value.get("name", dict(value)))
-    return "none" if value is None or value == "" else str(value)
+    return "none" if value is None else str(value) or "empty"

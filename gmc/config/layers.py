@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from gmc.config.fields import AUTO, derived, leaf_fields
 from gmc.config.recipes import find_recipe
@@ -41,11 +42,11 @@ class Layers:
         "auto" takes back what was said. A value chosen for another model, rule, … than the one now named is taken back, too.
         """
         key = _rule_key(key, value)
+        for around in [known for known in self.values if known.startswith(f"{key}.") or key.startswith(f"{known}.")]:
+            self._take_back(around)
         if value == AUTO and is_derived(key):
             self._take_back(key)
             return
-        for below in [known for known in self.values if known.startswith(f"{key}.") or key.startswith(f"{known}.")]:
-            self._take_back(below)
         changed = key in self.values and self.values[key] != value
         if changed and key.startswith("estimator.") and key.endswith(".name"):
             for known in [known for known in self.values if known.startswith(key.removesuffix("name"))]:
@@ -58,7 +59,8 @@ class Layers:
     def say_all(self, tree: Mapping[str, Any], origin: str) -> None:
         """Lay a whole tree over what was said before. Names go first, since naming a rule drops another rule's settings."""
         flat = dict(flatten(tree))
-        for key in sorted(flat, key=lambda key: not _rule_key(key, flat[key]).endswith(".name")):
+        keys = {key: _rule_key(key, value) for key, value in flat.items()}
+        for key in sorted(flat, key=lambda key: (not keys[key].endswith(".name"), keys[key].count("."))):
             self.say(key, flat[key], origin)
 
     def only(self, wanted: Callable[[str], bool]) -> "Layers":
@@ -67,12 +69,17 @@ class Layers:
         return Layers({key: self.values[key] for key in keys}, {key: self.origins[key] for key in keys})
 
     def _was_chosen_by(self, key: str, known: str) -> bool:
-        choice = derived(FIELDS[known]) if known in FIELDS else None
+        choice = derived(field_of(known))
         return choice is not None and choice.on == key and self.origins[known].removeprefix(RUN) in CHOSEN
 
     def _take_back(self, key: str) -> None:
         self.values.pop(key, None)
         self.origins.pop(key, None)
+
+
+def field_of(key: str) -> FieldInfo:
+    """The field behind a dotted key, which may go into a field that is a table."""
+    return FIELDS[key] if key in FIELDS else field_of(key.rpartition(".")[0])
 
 
 def is_derived(key: str) -> bool:

@@ -60,7 +60,7 @@ class RolloutSettings(Section):
 
     engine: str = Field("transformers", description="what samples the tokens: 'transformers', 'vllm' or an installed engine")
     prompts: Count = Field(8, description="P, groups a launch batch and an update")
-    group_size: int = Field(8, ge=1, description="G, responses to one prompt")
+    group_size: int = Field(8, ge=2, description="G, responses to one prompt")
     temperature: float = Field(1.0, gt=0, description="sampling temperature, applied to both sides of every ratio")
     max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     top_p: float = Field(1.0, description="refused for training unless 1")
@@ -75,10 +75,10 @@ class RolloutSettings(Section):
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")
 
-    @field_validator("group_size")
+    @field_validator("group_size", mode="before")
     @classmethod
-    def _enough_for_leave_one_out(cls, group_size: int) -> int:
-        if group_size < 2:
+    def _enough_for_leave_one_out(cls, group_size: Any) -> Any:
+        if isinstance(group_size, int) and group_size < 2:
             raise ValueError("a group-relative advantage compares the responses of a group, so it needs at least 2 of them")
         return group_size
 
@@ -175,7 +175,10 @@ class RunSettings(Section):
     model: ModelSettings
     problems: ProblemSettings
     rollout: RolloutSettings
-    estimator: dict[str, Any] = Field(default_factory=lambda: {"name": "gmc"}, description="the correction rule by name, and its settings; gmc estimators lists all")
+    estimator: dict[str, Any] = Field(
+        default_factory=lambda: {"name": "gmc"},
+        description="the correction rule by name, and its settings; gmc estimators lists all",
+    )
     optimizer: OptimizerSettings
     train: TrainSettings
     eval: EvalSettings
@@ -220,5 +223,3 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     return value
-
-

@@ -11,26 +11,31 @@ from typing import Any
 
 import numpy as np
 
+from gmc.config.layers import CHOSEN, DEFAULT, RUN
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
 from gmc.store.files import strict_json
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
-from gmc.store.saved_settings import read_run_settings
+from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
+DEVICE = "model.device"
+"""Where a run was trained makes no arm; the dtype of its products does."""
 WINDOW = 50
 """Updates over which training rewards are averaged."""
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """One run. settings: by dotted key, the seed left out; rewards_N: mean reward of each update done; results: the newest
-    policy's, one for each way of asking a benchmark."""
+    """One run. settings: by dotted key, seed and device left out; said: those that a person chose, None for a run of gmc 0.1,
+    whose settings are incomplete; rewards_N: mean reward of each update done; results: the newest policy's, one for each way
+    of asking a benchmark."""
 
     path: Path
     seed: int
     settings: Mapping[str, Any]
+    said: frozenset[str] | None
     rewards_N: FloatArray
     results: Mapping[str, Result]
 
@@ -89,22 +94,33 @@ def read_trained_run(path: Path) -> TrainedRun:
         raise UsageError(f"{path}: no update was made here; train it first, or leave it out")
     if None in rewards:
         raise DataError(f"{run.metrics}, line {1 + rewards.index(None)}: no reward/mean; restore the file from a copy")
-    settings = dict(_flat(read_run_settings(run.settings("train"))))
+    saved = read_saved_settings(run.settings("train"))
+    settings = {key: _plain(value) for key, value in saved.values.items() if key != DEVICE}
     seed = settings.pop("seed", None)
     if type(seed) is not int:
         raise DataError(f"{run.settings('train')}: damaged (seed is {seed!r}); restore it from a copy, or leave the run out")
-    return TrainedRun(path, seed, settings, np.array(rewards), _newest_results(run))
+    return TrainedRun(path, seed, settings, _said(saved), np.array(rewards), _newest_results(run))
 
 
 def group_by_arm(runs: Sequence[TrainedRun]) -> list[Arm]:
-    """Arms in the order of their labels. Raises `UsageError` when two runs of one arm have the same seed."""
+    """Arms in the order of their labels.
+
+    Raises `UsageError` when two runs of one arm have the same seed, or when only some runs have complete settings.
+    """
+    old, new = [run for run in runs if run.said is None], [run for run in runs if run.said is not None]
+    if old and new:
+        raise UsageError(
+            f"{old[0].path}: gmc 0.1 did not save every setting, so it cannot be told whether {new[0].path} was trained alike; "
+            "compare runs of gmc 0.1 with each other"
+        )
     keys = sorted({key for run in runs for key in run.settings})
     differing = [key for key in keys if len({strict_json(run.settings.get(key)) for run in runs}) > 1]
-    members: dict[tuple[tuple[str, Any], ...], list[TrainedRun]] = {}
+    members: dict[tuple[Any, ...], list[TrainedRun]] = {}
     for run in runs:
-        members.setdefault(tuple((key, run.settings.get(key)) for key in differing), []).append(run)
+        members.setdefault(tuple(run.settings.get(key) for key in differing), []).append(run)
+    shown = _shown(differing, list(members.values()))
     arms = []
-    for values, group in members.items():
+    for group in members.values():
         by_seed: dict[int, TrainedRun] = {}
         for run in group:
             if run.seed in by_seed:
@@ -112,9 +128,23 @@ def group_by_arm(runs: Sequence[TrainedRun]) -> list[Arm]:
                     f"{by_seed[run.seed].path} and {run.path} have the same settings and seed {run.seed}; leave one out"
                 )
             by_seed[run.seed] = run
-        differs = {_short(key): "" if value is None else str(value) for key, value in values}
+        values = {key: group[0].settings.get(key) for key in shown}
+        differs = {_short(key): "" if value is None else str(value) for key, value in values.items()}
         arms.append(Arm(differs, tuple(by_seed[seed] for seed in sorted(by_seed))))
     return sorted(arms, key=lambda arm: [_sortable(part) for part in arm.label.split()])
+
+
+def _shown(differing: Sequence[str], groups: Sequence[Sequence[TrainedRun]]) -> list[str]:
+    """The settings that name the arms: those that a person chose, if they tell all arms apart, for a rule brings its own."""
+    said = [key for key in differing if any(run.said is None or key in run.said for group in groups for run in group)]
+    told_apart = {tuple(group[0].settings.get(key) for key in said) for group in groups}
+    return said if len(told_apart) == len(groups) else list(differing)
+
+
+def _said(saved: SavedSettings) -> frozenset[str] | None:
+    if saved.origins is None:
+        return None
+    return frozenset(key for key, origin in saved.origins.items() if origin.removeprefix(RUN) not in {DEFAULT, *CHOSEN})
 
 
 def ways_of_asking(runs: Sequence[TrainedRun]) -> dict[str, Result]:
@@ -134,13 +164,6 @@ def _newest_results(run: RunDirectory) -> dict[str, Result]:
         if way not in newest or result.record["model"]["version"] > newest[way].record["model"]["version"]:
             newest[way] = result
     return newest
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    flat = []
-    for key, value in tree.items():
-        flat += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(prefix + key, _plain(value))]
-    return flat
 
 
 def _plain(value: Any) -> Any:
