@@ -39,7 +39,7 @@ def probe_ids(vocabulary_size: int, context_tokens: int | None) -> list[list[int
 def reference_logprobs(model: LanguageModel, weights: Mapping[str, Tensor], probes: list[list[int]]) -> Tensor:
     """What the trainer's network gives with `weights` for each probe token but the first, float32 and temperature 1: [N].
 
-    The network lends its code only: its own parameters are neither read nor changed.
+    Only the network's code is used: its own parameters are neither read nor changed.
     """
     device = model.device
     placed = {name: tensor.to(device) for name, tensor in weights.items()}

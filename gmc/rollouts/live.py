@@ -1,5 +1,6 @@
 """Training on what followers make: the delays are whatever really happens."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -74,9 +75,13 @@ class LiveSource(RolloutSource):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
-        if state:
-            raise DataError(f"{self._run.path}: this run was started with a --delay; resume it with that, not with --live")
-        self._used = {group.batch for groups in used for group in groups}
+        groups_used = Counter(group.batch for groups in used for group in groups)
+        partly = [batch for batch, count in groups_used.items() if count < self._prompts]
+        if partly:  # of a run that had a --delay before
+            raise DataError(
+                f"{self._run.path}: batch {min(partly)} is used in part, and --live uses whole ones; keep the --delay"
+            )
+        self._used = set(groups_used)
         missing = self._used - {stored.batch for stored in self._store.list()}
         if missing:
             raise self._store.missing(min(missing))

@@ -146,7 +146,7 @@ class ScheduledSource(RolloutSource):
             if stored is None:
                 if batch >= planned:
                     return  # more updates are planned since: this batch is still to be launched, by a later version
-                raise self._store.missing(batch)
+                raise self._store.missing(batch, update)
             if stored.version > update:
                 return
             if stored.version < update:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class Anchors:
     """Keeps the weights of the last `lag` policy versions. With lag 0 it keeps nothing.
 
-    `remember` is called with the current weights at the start of every update; `weights_of(update)` lends the network the
+    `remember` is called with the current weights at the start of every update; `weights_of(update)` gives the network the
     weights of version max(0, update − lag) and puts the current ones back.
     """
 

@@ -44,9 +44,10 @@ class RolloutStore:
         """Read a shard strictly (see `read_shard`); a file of another run is refused."""
         return read_shard(stored.path, run_id=self.run_id, tokenizer_hash=tokenizer_hash)
 
-    def missing(self, batch: int) -> DataError:
-        """The error for a batch that training needs and the folder has not."""
-        return DataError(f"{self.directory}: the shard of batch {batch} is missing; restore it")
+    def missing(self, batch: int, version: int | None = None) -> DataError:
+        """The error for a batch that training needs and the folder has not; version: its policy's, where that is known."""
+        where = self.directory if version is None else self.path_for(batch, version)
+        return DataError(f"{where}: the shard of batch {batch} is missing; restore it")
 
     def set_aside(self, after_version: int) -> Paths:
         """Move the shards of policy versions above `after_version` to a new folder `aside-<n>`; returns their new paths.
