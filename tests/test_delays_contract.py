@@ -1,5 +1,8 @@
 """`check_delay`: every built-in model passes it for runs of any size, and models with a fault do not."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,3 +164,11 @@ class HasTwoLines(Faulty):
 def test_a_model_with_a_fault_is_found_out(faulty, finding):
     with pytest.raises(AssertionError, match=rf"faulty breaks the delay contract with faulty:2(.|\n)*{finding}"):
         check_delay(faulty, "faulty:2")
+
+
+def test_the_delay_in_the_documentation_keeps_the_contract():
+    page = (Path(__file__).parent.parent / "docs" / "delays.md").read_text("utf-8")
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "class MyDelay" in block]
+    names = {}
+    exec(code, names)
+    check_delay(names["MyDelay"], "my-delay:3")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gmc.engines.chatter import log_to, output_to
+from gmc.engines.redirect import log_to, output_to
 from gmc.errors import GmcError, UsageError
 from gmc.models import LanguageModel
 

@@ -1,0 +1,94 @@
+"""The live source on real shards: what it hands out, what it says in the heartbeat, and where it stands after a resume."""
+
+import pytest
+from shard_samples import METADATA, write_sample
+
+from gmc.delays.base import GroupRef
+from gmc.delays.fixed import FixedDelay
+from gmc.errors import DataError
+from gmc.live.ending import has_ended
+from gmc.live.heartbeats import TRAINER, HeartbeatWriter, read_heartbeats
+from gmc.rollouts.live import LiveSource
+from gmc.rollouts.scheduled import ScheduledSource
+from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.store import RolloutStore
+
+pytestmark = pytest.mark.unit
+
+PROMPTS = 2
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
+    run.rollouts.mkdir(exist_ok=True)
+    return run
+
+
+def make_source(run, checked=None, prompts=PROMPTS):
+    return LiveSource(
+        run,
+        RolloutStore(run.rollouts, METADATA.run_id),
+        HeartbeatWriter(run.followers, TRAINER, 5.0),
+        prompts=prompts,
+        patience_seconds=0.2,
+        keep_every=10,
+        check=(checked if checked is not None else []).append,
+    )
+
+
+def test_batches_are_used_oldest_first_whole_and_once(run):
+    for batch, version in ((0, 0), (1, 0), (2, 1)):
+        write_sample(run.rollouts, batch=batch, version=version)
+    checked = []
+    source = make_source(run, checked)
+    assert (source.waiting, source.to_fill, source.state_dict()) == (6, None, {})
+    for update in range(3):
+        assert source.launch(update)
+        groups = source.take(update)
+        assert [(group[0].batch, group[0].group, len(group)) for group in groups] == [(update, 0, 3), (update, 1, 3)]
+        assert source.metrics() == {"rollouts/groups_waiting": 2.0 * (2 - update)}
+        assert read_heartbeats(run.followers)[TRAINER].state == f"update {update} on batch {update}, delay {[0, 1, 1][update]}"
+    assert [stored.batch for stored in checked] == [0, 1, 2]
+
+
+def test_a_resumed_source_leaves_used_batches_alone(run):
+    for batch in range(3):
+        write_sample(run.rollouts, batch=batch, version=0)
+    source = make_source(run)
+    source.load_state_dict({}, [[GroupRef(1, 0), GroupRef(1, 1)]])
+    assert source.waiting == 4
+    source.launch(1)
+    assert source.take(1)[0][0].batch == 0
+
+
+def test_what_cannot_be_gone_on_from_is_refused(run):
+    write_sample(run.rollouts, batch=0, version=0)
+    with pytest.raises(DataError, match="the shard of batch 7 is missing"):
+        make_source(run).load_state_dict({}, [[GroupRef(0, 0), GroupRef(0, 1)], [GroupRef(7, 0), GroupRef(7, 1)]])
+    with pytest.raises(DataError, match="batch 0 is used in part, and --live uses whole ones"):
+        make_source(run).load_state_dict({}, [[GroupRef(0, 0)]])
+    delays = FixedDelay(1, prompts=PROMPTS, updates=5)
+    scheduled = ScheduledSource(RolloutStore(run.rollouts, METADATA.run_id), delays, None, spec="1", planned_updates=5)
+    with pytest.raises(DataError, match="made under another delay than --delay 1"):
+        scheduled.load_state_dict(make_source(run).state_dict(), [])
+    with pytest.raises(DataError, match=r"another delay than --delay 1 \(delay fixed keeps no state, and was given clock\)"):
+        scheduled.load_state_dict({"delay": {"clock": 2.0}, "planned_updates": 5}, [])
+
+
+def test_a_batch_of_another_size_is_refused(run):
+    write_sample(run.rollouts, batch=0, version=0)
+    source = make_source(run, prompts=3)
+    source.launch(0)
+    with pytest.raises(DataError, match="it holds 2 groups, an update of this run takes 3"):
+        source.take(0)
+
+
+def test_followers_are_told_of_policies_and_of_the_end(run):
+    source = make_source(run)
+    source.published(4)
+    heartbeat = read_heartbeats(run.followers)[TRAINER]
+    assert (heartbeat.version, heartbeat.state) == (4, "published version 4")
+    assert not has_ended(run)
+    source.ended(4)
+    assert has_ended(run)
