@@ -71,8 +71,8 @@ def test_bad_settings_name_the_key_and_create_nothing(tmp_path):
     assert "top_p" in refused("train", "--run", run, "--set", "rollout.top_p=0.9")
     assert "did you mean train.updates" in refused("train", "--run", run, "--set", "train.update=3")
     assert "lab-delay-sweep" in refused("train", "--run", run, "--recipe", "nothing")
-    assert "examples:" in refused("train", "--run", run, "--delay", "sometimes")
-    assert "examples:" in refused("train", "--run", run, "--delay", "-3")
+    assert "Examples:" in refused("train", "--run", run, "--delay", "sometimes")
+    assert "for example 0, 256" in refused("train", "--run", run, "--delay", "-3")
     assert not run.exists()
 
 
