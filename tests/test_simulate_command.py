@@ -131,7 +131,7 @@ def test_one_cluster_and_several():
         (["runs/none", "--delay", "3"], "runs/none: no such run directory"),
         (["runs/none", *LENGTHS, "--delay", "3"], "say where lengths come from"),
         ([*LENGTHS, "--delay", "-3"], "--delay -3: the delay is -3, outside 0 to 1,000,000"),
-        ([*LENGTHS, "--delay", "length"], "Examples: 0, 256"),
+        ([*LENGTHS, "--delay", "length"], "for example length:28, length:28:group=mean"),
         ([*LENGTHS, "--delay", "length:1e5"], "the delay is far longer than the run"),
         ([*LENGTHS, "--delay", "shards"], "--delay shards needs a run directory"),
         ([*LENGTHS, "--delay", "recorded"], "--delay recorded needs a run directory"),
