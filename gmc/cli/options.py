@@ -2,11 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
-from pydantic.fields import FieldInfo
 
 from gmc.config.fields import bounds_text, choices, default_text
 from gmc.config.flags import flag_of
@@ -55,10 +55,30 @@ def settings_options(table: Mapping[str, str], names: Sequence[str], **panels: s
 
     table: the setting behind each option's name; panels: the help panel of an option that is not in the main one.
     """
+    return _with_options([_setting_option(name, table[name], panels.get(name)) for name in names])
 
+
+def dataclass_options(
+    cls: type[Any], *, panel: str, flag_of_field: Callable[[Any], str], lists: Sequence[str] = (), without: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """The same for the fields of a dataclass that say their meaning. lists: fields of which several values may be given."""
+    made = []
+    for each in fields(cls):
+        if each.name in without:
+            continue
+        default = each.metadata.get("default_text") or ("" if each.default is MISSING else f"{each.default:g}")
+        several = "; several, as 1,2,4, are compared" if each.name in lists else ""
+        text = f"{each.metadata['meaning']}{several}." + (
+            "" if default == "" or each.type is bool else f" (default: {default})"
+        )
+        kind = str if each.name in lists else get_args(each.type)[0] if get_args(each.type) else each.type
+        made.append(_option(each.name, flag_of_field(each), kind, text, "N,N,..." if several else None, panel))
+    return _with_options(made)
+
+
+def _with_options(made: Sequence[inspect.Parameter]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         own = [each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD]
-        made = [_option(name, table[name], panels.get(name)) for name in names]
         context = [each for each in own if each.annotation is typer.Context]
         rest = [each.replace(kind=each.KEYWORD_ONLY) for each in own if each not in context]
         parameters = [*context, *made, *rest]
@@ -77,23 +97,17 @@ _SPOKEN: dict[str, tuple[Any, str]] = {
 """How a command line says a setting that is no plain value: type and name in the help."""
 
 
-def _option(name: str, key: str, panel: str | None) -> inspect.Parameter:
+def _setting_option(name: str, key: str, panel: str | None) -> inspect.Parameter:
     field = field_of(key)
-    words = choices(field.annotation)
+    words, bounds = choices(field.annotation), bounds_text(field)
     plain: tuple[Any, str | None] = (str, f"[{'|'.join(words)}]") if words else (field.annotation, None)
     kind, metavar = _SPOKEN.get(key, plain)
-    option = typer.Option(
-        f"{flag_of(name)}/--no-{name}" if kind is bool else flag_of(name),
-        help=_help(field),
-        metavar=metavar,
-        show_default=False,
-        rich_help_panel=panel,
-    )
+    flag = f"{flag_of(name)}/--no-{name}" if kind is bool else flag_of(name)
+    meaning = field.description or ""
+    text = f"{meaning[0].upper()}{meaning[1:]}. (default: {default_text(field)}{'; ' if bounds else ''}{bounds})"
+    return _option(name, flag, kind, text, metavar, panel)
+
+
+def _option(name: str, flag: str, kind: Any, text: str, metavar: str | None, panel: str | None) -> inspect.Parameter:
+    option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
-
-
-def _help(field: FieldInfo) -> str:
-    """What a setting means, its default and its range."""
-    text = field.description or ""
-    bounds = bounds_text(field)
-    return f"{text[0].upper()}{text[1:]}. (default: {default_text(field)}{'; ' if bounds else ''}{bounds})"

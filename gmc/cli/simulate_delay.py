@@ -1,16 +1,24 @@
 """`gmc simulate-delay`: how stale rollouts would be, from response lengths alone."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gmc.cli import options
+from gmc.simulator.cluster_settings import DEFAULT_SIZE, DEFAULT_UPDATES, ClusterSettings, flag_of_field
 
 THEORY = "Theory"
 CLUSTER = "Cluster (in place of --delay)"
 
 
+@options.dataclass_options(
+    ClusterSettings,
+    panel=CLUSTER,
+    flag_of_field=flag_of_field,
+    lists=("workers", "max_ahead"),
+    without=("prompts", "group_size"),
+)
 def simulate_delay(
     run: Annotated[
         Path | None, typer.Argument(help="Take the response lengths from the rollouts of this run.", show_default=False)
@@ -35,16 +43,23 @@ def simulate_delay(
     updates: Annotated[
         int | None,
         typer.Option(
-            "--updates", min=1, help="Updates to simulate. (default: 1600, or as many as are recorded)", show_default=False
+            "--updates",
+            min=1,
+            help=f"Updates to simulate. (default: {DEFAULT_UPDATES}, or as many as are recorded)",
+            show_default=False,
         ),
     ] = None,
     prompts: Annotated[
         int | None,
-        typer.Option("--prompts", min=1, help="P, groups an update. (default: the run's, else 8)", show_default=False),
+        typer.Option(
+            "--prompts", min=1, help=f"P, groups an update. (default: the run's, else {DEFAULT_SIZE})", show_default=False
+        ),
     ] = None,
     group_size: Annotated[
         int | None,
-        typer.Option("--group-size", min=1, help="G, responses a group. (default: the run's, else 8)", show_default=False),
+        typer.Option(
+            "--group-size", min=1, help=f"G, responses a group. (default: the run's, else {DEFAULT_SIZE})", show_default=False
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything that is drawn.")] = 0,
     schedule: Annotated[
@@ -69,95 +84,8 @@ def simulate_delay(
             rich_help_panel=THEORY,
         ),
     ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            "--workers", help="Rollout workers; several, as 8,16,32, are compared.", show_default=False, rich_help_panel=CLUSTER
-        ),
-    ] = None,
-    slots: Annotated[
-        int | None,
-        typer.Option("--slots", help="Responses a worker generates at once.", show_default=False, rich_help_panel=CLUSTER),
-    ] = None,
-    tokens_per_second: Annotated[
-        float | None,
-        typer.Option(
-            "--tokens-per-second",
-            help="Tokens a second of one response on a full worker.",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    update_seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--update-seconds", help="Time of one update on the trainer.", show_default=False, rich_help_panel=CLUSTER
-        ),
-    ] = None,
-    sync_seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--sync-seconds",
-            help="Time to bring new weights to the workers. (default: 0)",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    max_ahead: Annotated[
-        str | None,
-        typer.Option(
-            "--max-ahead",
-            help="Batches that may be launched beyond the one in training; several, as 1,2,4, are compared. (default: 1)",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    in_flight_updates: Annotated[
-        bool | None,
-        typer.Option(
-            "--in-flight-updates",
-            help="Workers pause for every sync and go on with the new weights.",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    mtbf: Annotated[
-        float | None,
-        typer.Option(
-            "--mtbf",
-            help="Mean hours between failures of a worker. (default: never)",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    restart_seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--restart-seconds",
-            help="Time a failed worker is away. (default: 120)",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    straggler_share: Annotated[
-        float | None,
-        typer.Option(
-            "--straggler-share",
-            help="Share of workers that are slow. (default: 0)",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
-    straggler_slowdown: Annotated[
-        float | None,
-        typer.Option(
-            "--straggler-slowdown",
-            help="How many times slower they are. (default: 2)",
-            show_default=False,
-            rich_help_panel=CLUSTER,
-        ),
-    ] = None,
     json: options.JsonOption = False,
+    **cluster: Any,
 ) -> None:
     """Simulate delays without a model, from response lengths: a schedule to train on, or a forecast for a cluster.
 
@@ -169,17 +97,7 @@ def simulate_delay(
     from gmc.errors import UsageError
 
     common = CommonRequest(run, lengths, updates, prompts, group_size, seed, epsilon, eta, plot)
-    cluster = {
-        "slots": slots,
-        "tokens_per_second": tokens_per_second,
-        "update_seconds": update_seconds,
-        "sync_seconds": sync_seconds,
-        "in_flight_updates": in_flight_updates,
-        "mtbf_hours": mtbf,
-        "restart_seconds": restart_seconds,
-        "straggler_share": straggler_share,
-        "straggler_slowdown": straggler_slowdown,
-    }
+    workers, max_ahead = cluster.pop("workers"), cluster.pop("max_ahead")
     given = {name: value for name, value in cluster.items() if value is not None}
     if (delay is None) == (workers is None):
         raise UsageError("gmc simulate-delay: give --delay for a virtual clock, or --workers for a cluster, and not both")

@@ -16,7 +16,7 @@ from gmc.delays.schedule import read_schedule, write_schedule
 from gmc.errors import UsageError
 from gmc.simulator.cluster import simulate_cluster
 from gmc.simulator.cluster_report import frontier
-from gmc.simulator.cluster_settings import ClusterSettings
+from gmc.simulator.cluster_settings import DEFAULT_SIZE, DEFAULT_UPDATES, ClusterSettings
 from gmc.simulator.lengths import LengthSource, lengths_from_spec
 from gmc.simulator.plots import check_plot_path, save_plot
 from gmc.simulator.recorded import RecordedRun
@@ -27,8 +27,6 @@ from gmc.store.run_directory import RUN_FILE, RunDirectory
 
 RECORDED = "recorded"
 """In place of a delay: what the run's updates really used."""
-DEFAULT_UPDATES = 1600
-DEFAULT_SIZE = 8
 MOST_UPDATES = 1_000_000
 MOST_GROUPS = 10_000_000
 

@@ -1,49 +1,56 @@
 """The cluster that a forecast is made for."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
 from gmc.errors import UsageError
+
+DEFAULT_UPDATES = 1600
+DEFAULT_SIZE = 8
+"""P and G where neither a run nor a flag gives them."""
+_MOST = 20_000_000
+
+
+def _setting(meaning: str, *, least: float | None = None, default: Any = MISSING, **facts: Any) -> Any:
+    """A field that documents itself. least: the smallest value; facts: above, flag, unit, default_text."""
+    return field(default=default, metadata={"meaning": meaning, "least": least, **facts})
 
 
 @dataclass(frozen=True)
 class ClusterSettings:
     """W rollout workers with S slots each feed one trainer; times in seconds.
 
-    tokens_per_second: of one response, while its worker is full; prompts, group_size: P and G of a batch and of an update;
-    update_seconds: one update on the trainer; sync_seconds: bringing new weights to the workers, after every update;
-    max_ahead: A, how many batches beyond the one in training may be launched (0 is synchronous);
-    in_flight_updates: workers pause for each sync and go on with the new weights; without it a response keeps the weights
-    it started with, and workers do not pause; mtbf_hours: mean time between failures of one worker (None: they never fail);
-    restart_seconds: how long a failed worker is away; its responses start again elsewhere; straggler_share: share of
-    workers that are slow; straggler_slowdown: by which factor.
+    Without in-flight updates a response keeps the weights it started with, and workers do not pause. The responses of a worker
+    that fails start again elsewhere.
     """
 
-    workers: int
-    slots: int
-    tokens_per_second: float
-    prompts: int
-    group_size: int
-    update_seconds: float
-    sync_seconds: float = 0.0
-    max_ahead: int = 1
-    in_flight_updates: bool = False
-    mtbf_hours: float | None = None
-    restart_seconds: float = 120.0
-    straggler_share: float = 0.0
-    straggler_slowdown: float = 2.0
+    workers: int = _setting("Rollout workers", least=1)
+    slots: int = _setting("Responses a worker generates at once", least=1)
+    tokens_per_second: float = _setting("Tokens a second of one response on a full worker", above=0)
+    prompts: int = _setting("P, groups of a batch and of an update", least=1)
+    group_size: int = _setting("G, responses of a group", least=1)
+    update_seconds: float = _setting("Time of one update on the trainer", above=0)
+    sync_seconds: float = _setting("Time to bring new weights to the workers, after every update", least=0, default=0.0)
+    max_ahead: int = _setting("Batches that may be launched beyond the one in training; 0: synchronous", least=0, default=1)
+    in_flight_updates: bool = _setting("Workers pause for every sync and go on with the new weights", default=False)
+    mtbf_hours: float | None = _setting(
+        "Mean hours between failures of a worker", least=0.01, default=None, flag="--mtbf", unit=" hours", default_text="never"
+    )
+    restart_seconds: float = _setting("Time a failed worker is away", least=0, default=120.0)
+    straggler_share: float = _setting("Share of workers that are slow", least=0, default=0.0)
+    straggler_slowdown: float = _setting("How many times slower they are", least=1, default=2.0)
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= least):
-                raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be at least {least:g}")
-        for name in ("tokens_per_second", "update_seconds"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise UsageError(f"--{name.replace('_', '-')} {value:g}: must be above 0")
-        if self.mtbf_hours is not None and not self.mtbf_hours >= _LEAST_MTBF_HOURS:
-            raise UsageError(f"--mtbf {self.mtbf_hours:g}: must be at least {_LEAST_MTBF_HOURS} hours")
+        for each in fields(self):
+            value, least, above = getattr(self, each.name), each.metadata["least"], each.metadata.get("above")
+            if value is None:
+                continue
+            flag, unit = flag_of_field(each), each.metadata.get("unit", "")
+            if least is not None and not (math.isfinite(value) and value >= least):
+                raise UsageError(f"{flag} {value:g}: must be at least {least:g}{unit}")
+            if above is not None and not (math.isfinite(value) and value > above):
+                raise UsageError(f"{flag} {value:g}: must be above {above:g}")
         in_flight = self.prompts * self.group_size * (self.max_ahead + 1)
         for what, count in (("slots in all", self.total_slots), ("responses in flight", in_flight)):
             if count > _MOST:
@@ -56,16 +63,6 @@ class ClusterSettings:
         return self.workers * self.slots
 
 
-_MOST = 20_000_000
-_LEAST = {
-    "workers": 1,
-    "slots": 1,
-    "prompts": 1,
-    "group_size": 1,
-    "sync_seconds": 0,
-    "max_ahead": 0,
-    "restart_seconds": 0,
-    "straggler_share": 0,
-    "straggler_slowdown": 1,
-}
-_LEAST_MTBF_HOURS = 0.01
+def flag_of_field(each: Any) -> str:
+    """A field as it is typed."""
+    return str(each.metadata.get("flag", f"--{each.name.replace('_', '-')}"))
