@@ -39,12 +39,19 @@ def mutants_of(file: str, source: str, count: int) -> list[Mutant]:
     random.Random(f"{SEED}/{file}").shuffle(places)
     found: dict[str, Mutant] = {}
     for name, occurrence in places:
-        mutated = mutate_code(source, cosmic_ray.plugins.get_operator(name)(), occurrence)
+        mutated = _mutated(source, name, occurrence)
         if mutated is not None and mutated != source:
             found.setdefault(mutated, Mutant(file, name, occurrence, mutated))
         if len(found) == count:
             break
     return list(found.values())
+
+
+def _mutated(source: str, name: str, occurrence: int) -> str | None:
+    try:
+        return mutate_code(source, cosmic_ray.plugins.get_operator(name)(), occurrence)
+    except AttributeError:  # ExceptionReplacer counts dotted names, which it cannot replace
+        return None
 
 
 def _occurrences(tree: object, operator: object) -> int:
