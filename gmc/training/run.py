@@ -89,9 +89,7 @@ def train_run(
 
     with ExitStack() as resources:
         directory = ranks.from_lead(claim)
-        session = open_session(
-            directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks
-        )
+        session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         _log_start(session, directory)
         watch = _Watch(observer or Observer())
         watch.opened(session.version, session.planned_updates, _responses_to_fill(session, settings))
