@@ -144,7 +144,6 @@ def evaluate(
         template=template,
         last_number=last_number,
         batch_sequences=batch_sequences,
-        fit_length=settings.origins["eval.max_tokens"] == "model",
         trained=settled is not None and bool(settled.values),
         out=out,
         resume=resume,

@@ -46,7 +46,6 @@ class Request:
     template: str | None = None
     last_number: bool = False
     batch_sequences: int = 256
-    fit_length: bool = True
     trained: bool = True
     out: Path | None = None
     resume: bool = False
@@ -144,7 +143,7 @@ def _tasks(request: Request, settings: RunSettings) -> list[Task]:
             trained_on=settings if request.trained else None,
             strict=not request.last_number,
             batch_sequences=request.batch_sequences,
-            fit_length=request.fit_length,
+            fit_length=settings.origins.get("eval.max_tokens") == "model",  # nobody asked for a length
         )
         for benchmark in benchmarks
     ]
