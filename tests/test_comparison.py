@@ -20,7 +20,7 @@ from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, UsageError
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.registry import build_estimator
-from gmc.grading.verdict import Verdict
+from gmc.grading.grade import Verdict
 from gmc.models import tokenizer_hash, weights_hash
 from gmc.scoring.scorer import Scorer
 from gmc.store.policies import publish_policy

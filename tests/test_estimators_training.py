@@ -7,7 +7,7 @@ import torch
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
 from gmc.grading import Grader
-from gmc.grading.verdict import Verdict
+from gmc.grading.grade import Verdict
 from gmc.models import load_model
 from gmc.training.anchors import Anchors
 from gmc.training.update import Updater

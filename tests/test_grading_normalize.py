@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmc.grading.normalize import is_words, normalize, text_key
-from gmc.grading.splitting import balanced, split_outside
+from gmc.grading.shapes import balanced, split_outside
 from gmc.grading.structure import read
-from gmc.grading.tiers import settle
+from gmc.grading.compare import settle
 
 pytestmark = pytest.mark.unit
 

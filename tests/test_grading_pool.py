@@ -71,11 +71,11 @@ def test_workers_run_without_torch(pool: Pool) -> None:
         "\\sum_{k=1}^{10^{9}} \\frac{1}{k}",
     ],
 )
-def test_bombs_are_refused_before_they_burn(bomb: str, pool: Pool) -> None:
+def test_bombs_are_never_right_and_end_in_time(bomb: str, pool: Pool) -> None:
     grader = Grader(pool=pool)
     verdict = grader.grade_many([("\\sqrt{2}", f"\\boxed{{{bomb}}}")])[0]
     assert not verdict.correct
-    assert grader.counts["symbolic"] == 0
+    assert verdict.status in ("incorrect", "timeout")
 
 
 @pytest.mark.unit

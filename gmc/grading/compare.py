@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
+from gmc.grading.leaves import leaves_equal
+from gmc.grading.normalize import MAX_ANSWER, normalize, text_key
 from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
-from gmc.grading.structure import is_name
+from gmc.grading.structure import is_name, readings
 
 Leaves = Callable[[str, str], bool | None]
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")
@@ -228,3 +230,18 @@ def _equation_text(shape: Shape) -> str | None:
     if isinstance(shape, Relation) and len(shape.sides) == 2:
         return f"{shape.sides[0]}{shape.operators[0]} {shape.sides[1]}"
     return None
+
+
+def settle(gold: str, answer: str) -> tuple[bool | None, str]:
+    """(correct, tier) without a computer algebra system; correct is None when only the symbolic tier can tell."""
+    left, right = normalize(gold), normalize(answer)
+    if text_key(left) == text_key(right):
+        return True, "text"
+    if len(answer) > MAX_ANSWER:
+        return False, "text"
+    verdict = Comparer(leaves_equal, _undecided).any_reading(readings(left), readings(right))
+    return verdict, "symbolic" if verdict is None else "number"
+
+
+def _undecided(gold: str, answer: str) -> None:
+    """Equations are left to the symbolic tier."""

@@ -1,17 +1,140 @@
-r"""Find the final answer that a response states.
-
-Order: drop thinking, cut the continuation, then the last box, the last `<answer>` tag, the last stated final answer, a closing
-sentence that states a value, and a response that is nothing but an answer. Only the lenient mode goes on to the last number.
-"""
+r"""Find the answer in a response: boxes first, then what prose states, then (leniently) a last number."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gmc.grading.boxes import last_boxed
-from gmc.grading.continuation import cut_continuation, drop_thinking
-from gmc.grading.sentences import closing_sentence, last_number, whole_answer
-from gmc.grading.statements import stated_answer
+from gmc.grading.statements import closing_sentence, last_number, stated_answer, whole_answer
+
+_BRACE = re.compile(r"\\[\\{}]|[{}]")
+_BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*")
+_BARE = re.compile(
+    r"-?(?:\d[\d,]*(?:\.\d+)?|\\[dt]?frac\s*(?:\d\s*\d|\{[^{}]*\}\s*\{[^{}]*\}))(?=\s*(?:\$|\\\)|[.,;]?(?:\s|$)))"
+)
+_BLANK = re.compile(r"(?:\\text\s*\{\s*\}|\\[ ,;:!]|\\(?:[lc]?dots|quad|qquad)|[\s.?_~]|\{\s*\})*")
+# What may stand between two boxes that together are one answer of several values.
+_JOINT = re.compile(r"(?:[\s$,;&]|\\text|\\quad|\\ |\\[()]|\{|\}|\b(?:and|or)\b|(?<![a-z])\*+)*")
+_PERCENT_AFTER = re.compile(r"[\s$]{0,8}(?:\\\))?\s{0,8}(?:\\?%|(?:\\text\s*\{\s*)?per\s?cent\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box's content and where it stands: `text[start:end]` is the whole command."""
+
+    content: str
+    start: int
+    end: int
+
+
+def closing_braces(text: str) -> dict[int, int]:
+    """Map the index of every matched opening brace to its closing brace; escaped braces count for nothing."""
+    stack: list[int] = []
+    closing: dict[int, int] = {}
+    for match in _BRACE.finditer(text):
+        mark = match.group()
+        if mark == "{":
+            stack.append(match.start())
+        elif mark == "}" and stack:
+            closing[stack.pop()] = match.start()
+    return closing
+
+
+def find_boxes(text: str) -> list[Box]:
+    """Every closed, outermost box that is not blank, in order of appearance. A box that is never closed is no box."""
+    if "box" not in text:
+        return []
+    closing = closing_braces(text)
+    boxes: list[Box] = []
+    for match in _BOX.finditer(text):
+        if boxes and match.start() < boxes[-1].end:
+            continue
+        after = match.end()
+        if after < len(text) and text[after] == "{":
+            if after not in closing:
+                continue
+            box = Box(text[after + 1 : closing[after]].strip(), match.start(), closing[after] + 1)
+        elif bare := _BARE.match(text, after):
+            box = Box(bare.group(), match.start(), bare.end())
+        else:
+            continue
+        if not _BLANK.fullmatch(box.content):
+            boxes.append(box)
+    return boxes
+
+
+def last_boxed(text: str) -> str | None:
+    """The answer in the last box, or None.
+
+    Boxes that stand side by side with nothing between them but "and", "or" or a comma are one answer of several values: a
+    response that offers `\\boxed{5}` or `\\boxed{7}` has not chosen. A percent sign right behind the box belongs to the answer.
+    """
+    boxes = find_boxes(text)
+    if not boxes:
+        return None
+    first = len(boxes) - 1
+    while first > 0:
+        between = text[boxes[first - 1].end : boxes[first].start]
+        if len(between) > 40 or "\n\n" in between or not _JOINT.fullmatch(between):
+            break
+        first -= 1
+    contents = list(dict.fromkeys(box.content for box in boxes[first:]))
+    answer = ", ".join(contents)
+    if len(contents) == 1 and not answer.endswith("%") and _PERCENT_AFTER.match(text, boxes[-1].end):
+        answer += r"\%"
+    return answer
+
+
+_TAGS = "think|thinking|thought|reasoning|reflection|scratchpad"
+_THINK_OPEN = re.compile(rf"<\s{{0,4}}(?:{_TAGS})\s{{0,4}}>|<\|begin_of_thought\|>", re.IGNORECASE)
+_THINK_CLOSE = re.compile(rf"<\s{{0,4}}/\s{{0,4}}(?:{_TAGS})\s{{0,4}}>|<\|end_of_thought\|>", re.IGNORECASE)
+# Every repetition is bounded, so that time stays linear in the text.
+_S = r"[ \t]{0,8}"
+_CUT = re.compile(
+    r"I\s{1,8}hope\s{1,8}it\s{1,8}is\s{1,8}correct"
+    r"|<\|(?:im_start|im_end|endoftext|eot_id|end_of_text|start_header_id|user)\|>|</s>|<end_of_turn>"
+    rf"|(?P<heading>(?:^|\n){_S}(?:\#{{1,6}}{_S}|\*\*{_S})?(?:(?:Next|New|Another|Second){_S})?"
+    rf"(?:Problem|Question|Exercise|Q|Human|User|Instruction)(?:{_S}\d{{1,6}})?{_S}(?:\*\*)?{_S}(?::|\n))",
+    re.IGNORECASE,
+)
+
+
+def drop_thinking(text: str) -> str:
+    """Remove closed thinking blocks. An opening tag that is never closed takes everything behind it along.
+
+    A closing tag without an opening one (the tag stood in the prompt) ends a block that began with the response.
+    """
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    position, depth = 0, 0
+    marks = [(m.start(), m.end(), True) for m in _THINK_OPEN.finditer(text)]
+    marks += [(m.start(), m.end(), False) for m in _THINK_CLOSE.finditer(text)]
+    for start, end, opens in sorted(marks):
+        if opens:
+            if depth == 0:
+                kept.append(text[position:start])
+            depth += 1
+        else:
+            if depth == 0:
+                kept.clear()
+            depth = max(depth - 1, 0)
+            position = end
+    if depth == 0:
+        kept.append(text[position:])
+    return "".join(kept)
+
+
+def cut_continuation(text: str) -> str:
+    """Keep what stands before the first sign that the model began another problem or turn.
+
+    A response may open by restating its problem: a heading at its very start, or after a line that ends in a colon, is no cut.
+    """
+    for match in _CUT.finditer(text):
+        before = text[: match.start()].strip()
+        if before and not (match["heading"] is not None and "\n" not in before and before.endswith(":")):
+            return text[: match.start()]
+    return text
+
 
 Source = Literal["box", "answer tag", "stated answer", "closing sentence", "whole response", "last number", "none"]
 

@@ -1,17 +1,72 @@
-"""Grade responses against gold answers: extract, then decide in tiers, cheapest first."""
+"""Grade responses against gold answers: refuse bad golds, extract, then decide in tiers, cheapest first."""
 
 import atexit
+import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
+from typing import Literal
 
 from gmc.errors import UsageError
-from gmc.grading.extract import extract
-from gmc.grading.gold import gold_problem
+from gmc.grading.compare import settle
+from gmc.grading.extract import extract, find_boxes
+from gmc.grading.normalize import MAX_ANSWER, normalize
 from gmc.grading.pool import Outcome, Pool
-from gmc.grading.tiers import settle
-from gmc.grading.verdict import Status, Verdict
+from gmc.grading.shapes import balanced
+
+Status = Literal["correct", "incorrect", "unparseable", "timeout", "crash"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of grading one response against one gold answer.
+
+    status: "unparseable" = no answer found in the response; "timeout" = the check exceeded its limit (scored as wrong, and
+        counted apart); "crash" = the checking process died (scored as wrong, counted apart).
+    prediction: the extracted answer text, None when there is none.
+    tier: what decided: "none" (nothing extracted), "text", "number", "symbolic".
+    """
+
+    correct: bool
+    status: Status
+    prediction: str | None
+    tier: str
+
+
+_MISSING = re.compile(r"nan|none|null|n/a|\[\]|\{\}|\?+|\.+|-+", re.IGNORECASE)
+_PYTHON_LIST = re.compile(r"\[\s*(['\"]).*\1\s*\]", re.DOTALL)
+_MAX_WORDS = 25
+
+
+@lru_cache(maxsize=8192)
+def gold_problem(gold: str) -> str | None:
+    """Why this gold answer cannot be graded, in a few words; None when it can.
+
+    Words are fine golds and are compared as text. A gold that is empty, a placeholder, a worked solution, or whose brackets do
+    not close is refused: no answer to it may ever earn a reward.
+    """
+    if not gold.strip():
+        return "the answer is empty"
+    if len(gold) > MAX_ANSWER:
+        return f"the answer is longer than {MAX_ANSWER} characters; a worked solution is no answer"
+    if find_boxes(gold):
+        return r"the answer holds a \boxed{...}; give only what stands in the box"
+    if _PYTHON_LIST.fullmatch(gold.strip()):
+        return "the answer is a list written as text; give the value in it"
+    text = normalize(gold)
+    if not text:
+        return "nothing is left of the answer without its delimiters"
+    if _MISSING.fullmatch(gold.strip()):
+        return f"{gold.strip()!r} stands for a missing answer"
+    if not balanced(text):
+        return "its brackets or braces do not close"
+    if len(re.findall(r"[^\W\d_]{2,}", re.sub(r"\\[a-zA-Z]+", " ", text))) > _MAX_WORDS:
+        return f"the answer has more than {_MAX_WORDS} words; a worked solution is no answer"
+    return None
+
 
 _REMEMBERED = 20_000
 _STATUS: dict[Outcome, Status] = {"equal": "correct", "different": "incorrect", "timeout": "timeout", "crash": "crash"}

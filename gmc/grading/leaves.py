@@ -13,8 +13,6 @@ from gmc.grading.units import Quantity, compound, split_unit
 _BASED = re.compile(r"(-?[0-9A-Za-z.]+)_\{?\(?(\d+)\)?\}?")
 _LABELED = re.compile(r"\(?(?:\\text\{)?\(?([A-J])(?:\)|[.:]|\}(?= ))(?:\})?[:.)]? ?(.+)", re.DOTALL)
 _LETTER = re.compile(r"\(?(?:\\text\{)?\(?([A-Za-z])\)?\}?\)?\.?")
-_RATIO = re.compile(r"([^:]+)(?::|\\text\{to\})([^:]+)(?:(?::|\\text\{to\})([^:]+))?")
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d) ?(?:\\text\{)?([ap])\.?m\.?\}?", re.IGNORECASE)
 _SEXAGESIMAL = re.compile(
     r"(-?\d{1,99}(?:\.\d{1,99})?)\^\\circ ?(?:(\d{1,99}(?:\.\d{1,99})?)')?(?:(\d{1,99}(?:\.\d{1,99})?)(?:''|\"))?"
 )
@@ -28,7 +26,7 @@ def leaves_equal(gold: str, answer: str) -> bool | None:
     """Whether two normalized values are the same: True, False, or None when undecided."""
     if text_key(gold) == text_key(answer):
         return True
-    for compare in (_choice, _based, _clock, _sexagesimal, _numbers, _words, _ratio):
+    for compare in (_choice, _based, _sexagesimal, _numbers, _words):
         verdict = compare(gold, answer)
         if verdict is not None:
             return verdict
@@ -77,13 +75,6 @@ def _based(gold: str, answer: str) -> bool | None:
     return digits[0].upper() == digits[1].upper() and len(bases) == 1
 
 
-def _clock(gold: str, answer: str) -> bool | None:
-    left, right = _CLOCK.fullmatch(gold), _CLOCK.fullmatch(answer)
-    if left and right:
-        return [int(left[1]), left[2], left[3].lower()] == [int(right[1]), right[2], right[3].lower()]
-    return None
-
-
 def _sexagesimal(gold: str, answer: str) -> bool | None:
     """Degrees with minutes and seconds, against the same or against decimal degrees."""
     left, right = _SEXAGESIMAL.fullmatch(gold), _SEXAGESIMAL.fullmatch(answer)
@@ -102,26 +93,6 @@ def _words(gold: str, answer: str) -> bool | None:
     if is_words(gold) or is_words(answer):
         return False
     return None
-
-
-def _ratio(gold: str, answer: str) -> bool | None:
-    left, right = _RATIO.fullmatch(gold), _RATIO.fullmatch(answer)
-    if left is None and right is None:
-        return None
-    golds, answers = _terms(left, gold), _terms(right, answer)
-    if golds is None or answers is None or len(golds) != len(answers):
-        return False
-    scales = {a / g for g, a in zip(golds, answers, strict=True) if g != 0}
-    return len(scales) == 1 and min(scales) > 0 and all((g == 0) == (a == 0) for g, a in zip(golds, answers, strict=True))
-
-
-def _terms(ratio: re.Match[str] | None, text: str) -> list[Fraction] | None:
-    """A ratio's terms; a fraction a/b stands for a:b, a plain number for no ratio."""
-    if ratio is None:
-        fraction = read_number(text) if "/" in text or text.startswith(r"\frac") else None
-        return None if fraction is None else [Fraction(fraction.value.numerator), Fraction(fraction.value.denominator)]
-    numbers = [read_number(term) for term in ratio.groups() if term]
-    return [number.value for number in numbers if number is not None] if None not in numbers else None
 
 
 def _quantities(gold: str, answer: str) -> bool | None:

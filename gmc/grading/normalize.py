@@ -5,10 +5,178 @@ r"""One spelling for every way to write the same LaTeX answer.
 """
 
 import re
+import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
-from gmc.grading.glyphs import to_latex
-from gmc.grading.rules import SYMBOLS, WRAPPING
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ", "0123456789+-()n")
+_SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ]+")
+_SUBSCRIPT_RUN = re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ]+")
+_FRACTIONS = {glyph: rf"\frac{{{top}}}{{{bottom}}}" for glyph, top, bottom in (
+    ("½", 1, 2), ("⅓", 1, 3), ("⅔", 2, 3), ("¼", 1, 4), ("¾", 3, 4), ("⅕", 1, 5), ("⅖", 2, 5), ("⅗", 3, 5), ("⅘", 4, 5),
+    ("⅙", 1, 6), ("⅚", 5, 6), ("⅐", 1, 7), ("⅛", 1, 8), ("⅜", 3, 8), ("⅝", 5, 8), ("⅞", 7, 8), ("⅑", 1, 9), ("⅒", 1, 10),
+)}  # fmt: skip
+_GLYPHS = {
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ",
+    "∙": r"\cdot ",
+    "∗": "*", "÷": "/", "⁄": "/", "∕": "/", "±": r"\pm ", "∓": r"\mp ", "√": r"\sqrt", "∛": r"\sqrt[3]", "∜": r"\sqrt[4]",
+    "∞": r"\infty ", "≤": r"\le ", "⩽": r"\le ", "≦": r"\le ", "≥": r"\ge ", "⩾": r"\ge ", "≧": r"\ge ", "≠": r"\ne ",
+    "≈": r"\approx ", "≡": r"\equiv ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "⌀": r"\emptyset ",
+    "ø": r"\emptyset ", "Ø": r"\emptyset ", "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
+    "ℂ": r"\mathbb{C}", "°": r"^\circ ", "º": r"^\circ ", "˚": r"^\circ ", "′": "'", "″": "''", "’": "'", "‘": "'", "“": '"',
+    "”": '"', "„": '"', "«": '"', "»": '"', "⟨": r"\langle ", "⟩": r"\rangle ", "∠": r"\angle ", "∖": r"\setminus ", "∣": "|",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "→": r"\to ", "…": r"\ldots ", "∧": r"\wedge ",
+    "⊂": r"\subset ", "⊆": r"\subseteq ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "ℓ": r"\ell ", "∆": r"\Delta ",
+    "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2007": " ", "\u3000": " ", "\u200b": "", "\u200c": "", "\u200d": "",
+    "\ufeff": "", "\u2060": "", "\u00ad": "", "、": ",", "，": ",", "；": ";", "：": ":", "（": "(", "）": ")",
+}  # fmt: skip
+_GREEK = {
+    "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta", "ϑ": "theta",
+    "ι": "iota", "κ": "kappa", "λ": "lambda", "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "π": "pi", "ρ": "rho", "σ": "sigma",
+    "τ": "tau", "υ": "upsilon", "φ": "phi", "ϕ": "phi", "χ": "chi", "ψ": "psi", "ω": "omega", "Γ": "Gamma", "Δ": "Delta",
+    "Θ": "Theta", "Λ": "Lambda", "Ξ": "Xi", "Π": "Pi", "Σ": "Sigma", "Φ": "Phi", "Ψ": "Psi", "Ω": "Omega",
+}  # fmt: skip
+_TABLE = str.maketrans(_GLYPHS | _FRACTIONS | {letter: rf"\{name} " for letter, name in _GREEK.items()})
+
+
+def to_latex(text: str) -> str:
+    """Replace mathematical Unicode by LaTeX; plain ASCII comes back unchanged."""
+    if text.isascii():
+        return text
+    text = _SUPERSCRIPT_RUN.sub(lambda run: "^{" + run.group().translate(_SUPERSCRIPTS) + "}", text)
+    text = _SUBSCRIPT_RUN.sub(lambda run: "_{" + run.group().translate(_SUBSCRIPTS) + "}", text)
+    text = text.translate(_TABLE)
+    # Compatibility forms (mathematical alphabets, fullwidth digits) may become glyphs of the table.
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_TABLE)
+
+
+Rule = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
+
+_NUMBER_WORDS = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10",
+    "eleven": "11", "twelve": "12", "sixteen": "16",
+}  # fmt: skip
+_NAMED = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi"
+_TEXT = r"\\(?:text(?:bf|it|rm|sf|tt|sc|normal|up)?|mbox|hbox|mathrm|mathsf|mathtt|operatorname\*?)"
+_MONTH = re.compile(r"(?i:jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)[a-z]*$")
+_FONT = r"\\(?:mathbf|mathit|mathcal|boldsymbol|bm|pmb|underline|emph|boxed|fbox|ensuremath|bold|bf|rm|displaystyle)"
+_END = r"(?![a-zA-Z])"
+_BRACED = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_ARGUMENT = rf"[0-9a-zA-Z]|\\(?!frac|sqrt|binom)[a-zA-Z]+{_END}(?!\{{)"
+
+
+def _text(match: re.Match[str]) -> str:
+    r"""`\text{17}` is a number, `\mathrm{e}` a letter, `\mathrm{~cm}` a word."""
+    content = re.sub(r"\\[ ,;:!]|[~{}]", " ", match[1])
+    content = " ".join(content.split())
+    if not content:
+        return " "
+    # `\text{12 cm}` is a value with a unit; `\text{12 June}` is a date.
+    amount = re.fullmatch(r"(-?\d[\d,./]*) ?([^\W\d_]+)", content)
+    if amount and not _MONTH.match(amount[2]):
+        return rf"{amount[1]} \text{{{amount[2]}}}"
+    if re.fullmatch(r"[\d.,+\-/ ()%:]+|\\[a-zA-Z]+|[ei]", content) or (content == "d" and "mathrm" in match.group()):
+        return f" {content} "
+    return rf"\text{{{content}}}"
+
+
+def _script(digits: str) -> str:
+    return digits if len(digits) == 1 else f"{{{digits}}}"
+
+
+def _compile(rules: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...]) -> tuple[Rule, ...]:
+    return tuple((re.compile(pattern), replacement) for pattern, replacement in rules)
+
+
+# Over the whole answer: delimiters, sizes, spacing, fonts, wrappers of words.
+WRAPPING: tuple[Rule, ...] = _compile((
+    (r"(?<=[\w)}])\*\*(?=[\w({\\-])", "^"),
+    (r"\\\$|\$|\\[()]|(?<!\\)\\[\[\]](?!\d)|[€£]|\\pounds\b|\*\*|`|\s", " "),
+    (rf"\\(?:left|right|middle)(?![a-zA-Z])\s*\.|\\(?:left|right|middle|[bB]igg?[lrm]?){_END}", " "),
+    (rf"\\(?:textstyle|scriptstyle|limits|nolimits|bfseries|itshape|centering|strut|mathstrut){_END}", " "),
+    (rf"\\(?:tiny|small|normalsize|[lL]arge|LARGE|[hH]uge){_END}", " "),
+    (r"\\(?:[hv]space|[hv]?phantom|label)\*?\s*\{[^{}]*\}", " "),
+    # A braced or thin-spaced comma groups thousands before three digits, and is a decimal comma otherwise.
+    (r"(?<=\d)(?:\{,\}|,\s*\\!)\s*(?=(?:\\!)?\d{3}(?!\d))", ""),
+    (r"(?<=\d)(?:\\,|\\!|\\ )(?=\d{3}(?!\d))", ""),
+    (r"(?<=\d)\{,\}(?=\d)", "."),
+    (r"\{([,:;=<>+\-.])\}", r"\1"),
+    (rf"\\[!]|\\(?:null|empty){_END}", ""),
+    (rf"\\[,;:>]|\\(?:quad|qquad|thinspace|medspace|thickspace|enspace|nobreakspace|space){_END}|(?<!\\)\\ |\\$|~", " "),
+    (r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}", " "),
+    (rf"{_FONT}\s*\{{([^{{}}]*)\}}", r"{\1}"),
+    (rf"{_FONT}{_END}(?!\s*\{{)", " "),
+    (rf"{_TEXT}\s*({_BRACED})", _text),
+    (rf"\\mathrm\s+([a-zA-Z0-9]){_END}", r" \1"),
+    (r"\\text\{([^{}]*)\}\s*\\text\{([^{}]*)\}", r"\\text{\1 \2}"),
+    (r"\\text\{\s*(?i:(?:the )?(?:empty|null) set|no (?:real )?solutions?)\s*\}", r"\\emptyset "),
+    (r"\(?\s*\\text\{\s*\(?mod\s*\}\s*(\w+)\s*\)?|\(\s*mod\s+(\w+)\s*\)", lambda m: rf"\pmod{{{m[1] or m[2]}}}"),
+    (r"\\text\{\s*(?i:all real numbers|all reals|the real numbers|reals)\s*\}", r"\\mathbb{R}"),
+    (r"\\text\{\s*(?i:infinity)\s*\}", r"\\infty "),
+    (r"\\text\{\s*degrees?\s*\}", r"^\\circ "),
+    (r"\\text\{\s*(?i:\\?%|per\s?cent|pct\.?)\s*\}", "%"),
+    (r"_\s*\{?\\text\{\s*(?i:base\s*)?(two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|sixteen)\s*\}\}?",
+     lambda m: "_" + _script(_NUMBER_WORDS[m[1].lower()])),
+    (r"(?<=\d)_?\s*\{?\s*\\text\{\s*\(?(?:in\s+)?base[ -]*\}?\s*(\d+)\s*\)?\}*", lambda m: "_" + _script(m[1])),
+))  # fmt: skip
+
+# Outside `\text{...}`: one name a symbol, one form an argument.
+SYMBOLS: tuple[Rule, ...] = _compile((
+    (rf"\\[dtc]frac{_END}", r"\\frac"),
+    (rf"\\[dt]binom{_END}", r"\\binom"),
+    (rf"\\(?:leqslant|leqq|leq|le){_END}|<=|=<", r"\\le "),
+    (rf"\\(?:geqslant|geqq|geq|ge){_END}|>=", r"\\ge "),
+    (rf"\\(?:neq|ne){_END}|\\not\s*=|(?<=[a-z\s])!=", r"\\ne "),
+    (rf"\\lt{_END}", "<"),
+    (rf"\\gt{_END}", ">"),
+    (rf"\\colon{_END}", ":"),
+    (rf"\\(?:mid|[lr]?vert){_END}|\\(?=\|)", "|"),
+    (rf"\\lbrace{_END}", r"\\{"),
+    (rf"\\rbrace{_END}", r"\\}"),
+    (rf"\\lbrack{_END}", "["),
+    (rf"\\rbrack{_END}", "]"),
+    (rf"\\varnothing{_END}|\\\{{\s*\\\}}", r"\\emptyset "),
+    (r"\\(?:Bbb|mathds|mathbb)\s*\{?\s*([RZNQC])\s*\}?", r"\\mathbb{\1}"),
+    (rf"\\(?:reals|Reals|R){_END}", r"\\mathbb{R}"),
+    (rf"\\(?:infin|infty|infinity|inf){_END}|(?<![\\a-zA-Z])(?:infinity|infty|inf|oo){_END}", r"\\infty "),
+    (rf"\\var(theta|phi|epsilon|rho|sigma){_END}", r"\\\1"),
+    (r"\*\*", "^"),
+    (rf"\*|\\(?:times|ast|cdot){_END}", r"\\cdot "),
+    (rf"\\div{_END}", "/"),
+    (r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+    (r"\^\s*\{\s*((?:\\prime\s*)+)\}", lambda m: "'" * m[1].count("prime")),
+    (r"\^?\s*\\prime(?![a-zA-Z])", "'"),
+    (r"\{\s*\}\s*(?=\^)", ""),
+    (rf"\^\s*\{{\s*\\(?:circ|degrees?){_END}\s*\}}", r"^\\circ "),
+    (rf"\^?\s*\\(?:circ|degrees?){_END}|(?<=\d)\s*degrees?{_END}", r"^\\circ "),
+    (rf"\\%|(?<=[\d\s}}])(?i:per\s?cent|pct\.?){_END}", "%"),
+    (rf"\\(?:dots|cdots|ldots|dotsc|dotsb){_END}|\.\.\.", r"\\ldots "),
+    (r"\\exp\s*(?=\{)", "e^"),
+    (r"\bnp\.(?=[a-z])|\\operatorname\s*(?=\\)", ""),
+    (rf"(?<![\\a-zA-Z])({_NAMED}){_END}", r"\\\1 "),
+    (rf"(?<![\\a-zA-Z])(and|or){_END}", r"\\text{\1}"),
+    (rf"\\(frac|binom)\s*({_ARGUMENT})", r"\\\1{\2}"),
+    (rf"\\(frac|binom)\s*({_BRACED})\s*({_ARGUMENT})", r"\\\1\2{\3}"),
+    (r"\\frac\s*(\{[^{}]*\})\s+(?=\{)", r"\\frac\1"),
+    (r"([\^_])\s*(\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\})", r"\1{\2}"),
+    (r"\\(frac|sqrt|binom)\s+(?=[{\[])", r"\\\1"),
+    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+|[a-zA-Z])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (rf"\\sqrt\s*(\[[^\[\]]*\])?\s*(\\[a-zA-Z]+){_END}(?![{{\[(])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*\(([^()]*)\)", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (r"\\sqrt\[2\]", r"\\sqrt"),
+    (r"([\^_])\s*\{\s*(-?[0-9a-zA-Z]|'|\*)\s*\}", lambda m: m[1] + (m[2] if len(m[2]) == 1 else f"{{{m[2]}}}")),
+    (r"(?<![\\a-zA-Z0-9}\]^_])\{([^{},]*)\}(?![\^_])", r"\1"),
+    (r"\s+", " "),
+    (r" ?([=<>+\-^_/(){}\[\];:|&%!']) ?", r"\1"),
+    # The space in "6, 317" tells a list from the number 6,317.
+    (r" ,|,(?=,)", ","),
+    (r"(?<!\d), |, (?!\d{3}(?!\d))", ","),
+    (r" ?(\\(?:\\|\{|\})) ?", r"\1"),
+    (r"(\\[a-zA-Z]+) (?![a-zA-Z])", r"\1"),
+    (r"(?<=[^\sa-zA-Z0-9}]) (?=\\)", ""),
+))  # fmt: skip
+
 
 MAX_ANSWER = 2000
 _MAX_PASSES = 20

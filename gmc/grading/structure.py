@@ -5,8 +5,20 @@ from itertools import pairwise
 
 from gmc.grading.normalize import is_words
 from gmc.grading.numbers import read_number, ungroup
-from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
-from gmc.grading.splitting import enclosed, split_outside
+from gmc.grading.shapes import (
+    Congruence,
+    Leaf,
+    Matrix,
+    Named,
+    Relation,
+    Sequence,
+    Several,
+    Shape,
+    Union,
+    Words,
+    enclosed,
+    split_outside,
+)
 
 _QUALIFIER = re.compile(
     r"[,(]? ?\\text\{[,(]?\s*(?:for|where|with|if|when|whenever|such that|as|in which|assuming|is an?|are|over)\b.*$"

@@ -13,10 +13,48 @@ from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
 from gmc.grading.compare import Comparer
-from gmc.grading.guards import rename
+from gmc.grading.leaves import leaves_equal
 from gmc.grading.normalize import normalize
 from gmc.grading.structure import readings
-from gmc.grading.tiers import compare_relations, compare_values
+
+_SYMBOL = re.compile(
+    r"\\(?P<command>[a-zA-Z]+)|(?P<letter>[a-zA-Z])(?P<prime>'*)(?:_(?P<short>[a-zA-Z0-9])|_\{(?P<long>[^{}]*)\})?(?P<after>'*)"
+)
+_DIFFERENTIAL = re.compile(r"\\int(?![a-zA-Z])|\\frac\{d(?:\^\w)? ?(?:[a-zA-Z]|\\[a-z]+)?\}\{d ?(?:[a-zA-Z]|\\[a-z]+)")
+
+
+def rename(gold: str, answer: str) -> tuple[str, str]:
+    """Give capital, primed and `d` letters plain lower-case names, the same in both texts."""
+    if re.search(r"\+ ?[cC]$", gold) and re.search(r"\+ ?[cC]$", answer):
+        gold, answer = gold[:-1] + "c", answer[:-1] + "c"
+    differential = _DIFFERENTIAL.search(gold + answer)
+    used = {match["letter"] for match in _SYMBOL.finditer(gold + " " + answer) if match["letter"]}
+    spare = [letter for letter in "xyztuvwabcmnpqrskl" if letter not in used]
+    names: dict[str, str] = {}
+    for text in (gold, answer):
+        for match in _SYMBOL.finditer(text):
+            letter = match["letter"]
+            if not letter:
+                continue
+            primes = match["prime"] + match["after"]
+            if letter + primes in names or not (letter.isupper() or primes or (letter == "d" and not differential)):
+                continue
+            if not spare:
+                return gold, answer
+            names[letter + primes] = spare.pop(0)
+
+    def replace(match: re.Match[str]) -> str:
+        letter = match["letter"]
+        if not letter:
+            return match.group()
+        name = names.get(letter + match["prime"] + match["after"])
+        if name is None:
+            return match.group()
+        subscript = match["short"] or match["long"]
+        return name + (f"_{{{subscript}}}" if subscript else "")
+
+    return _SYMBOL.sub(replace, gold), _SYMBOL.sub(replace, answer)
+
 
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
@@ -31,6 +69,7 @@ _READING = [
 ]
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|(?<![a-zA-Z])[a-zA-Z])\^\\circ(?![a-zA-Z])")
 _DIGITS = 40
+_LONGEST_EXPRESSION = 600
 _AGREEING = sympy.Float(10) ** -30
 # Sample points per symbol: positive values, then signs mixed. Fixed, so that a verdict is reproducible.
 _POINTS = (
@@ -49,7 +88,7 @@ def answers_equal(gold: str, answer: str) -> bool:
 
 
 def _leaf(gold: str, answer: str) -> bool | None:
-    cheap = compare_values(gold, answer)
+    cheap = leaves_equal(gold, answer)
     if cheap is not None:
         return cheap
     left, right = (_parse(text) for text in rename(gold, answer))
@@ -61,20 +100,8 @@ def _leaf(gold: str, answer: str) -> bool | None:
     return bool(verify(left, right, strict=True, timeout_seconds=None))
 
 
-def _relation(gold: str, answer: str) -> bool | None:
-    """Equations are equal when their sides' differences are proportional; otherwise math-verify decides."""
-    if compare_relations(gold, answer) is False:
-        return False
-    gold, answer = rename(gold, answer)
-    if gold.count("=") == answer.count("=") == 1:
-        sides = [_parse(side) for text in (gold, answer) for side in text.split("=")]
-        expressions = [side for side in sides if isinstance(side, sympy.Expr)]
-        if len(expressions) < 4:
-            return False
-        one, other, three, four = expressions
-        if _proportional(one - other, three - four):
-            return True
-    left, right = _parse(gold), _parse(answer)
+def _relation(gold: str, answer: str) -> bool:
+    left, right = (_parse(text) for text in rename(gold, answer))
     # math-verify falls back to the last side of an equation it cannot read; that would be an expression.
     if left is None or right is None or isinstance(left, sympy.Expr) or isinstance(right, sympy.Expr):
         return False
@@ -82,7 +109,9 @@ def _relation(gold: str, answer: str) -> bool | None:
 
 
 def _parse(text: str) -> sympy.Basic | None:
-    """math-verify's reading of one expression, `i` as the imaginary unit."""
+    """math-verify's reading of one expression, `i` as the imaginary unit. A text too long to be one would keep it busy."""
+    if len(text) > _LONGEST_EXPRESSION:
+        return None
     text = _DEGREES.sub(r"(\1\\cdot\\frac{\\pi}{180})", text)
     found = parse(f"\\boxed{{{text}}}", _READING, fallback_mode="no_fallback", parsing_timeout=None)
     if not found or isinstance(found[0], str):
@@ -127,14 +156,3 @@ def _numerically_equal(left: sympy.Basic, right: sympy.Basic) -> bool | None:
             return False
         checked += 1
     return True if checked else None
-
-
-def _proportional(left: sympy.Basic, right: sympy.Basic) -> bool:
-    """Whether left is a non-zero constant times right at every sample point."""
-    ratios = []
-    for points in _samples(left, right):
-        one, other = _value(left, points), _value(right, points)
-        if one is None or other is None or one == 0 or other == 0:
-            return False
-        ratios.append(one / other)
-    return len(ratios) > 1 and all(abs(ratio - ratios[0]) <= _AGREEING * abs(ratios[0]) for ratio in ratios)
