@@ -16,7 +16,7 @@ def grade(
     """Grade one response and show what was extracted, from where, and which tier decided."""
     import sys
 
-    from gmc.grading.display import describe, shortened
+    from gmc.grading.explain import describe, shortened
     from gmc.grading.explain import explain
     from gmc.store.files import strict_json
 

@@ -45,7 +45,7 @@ class Sample:
     """One response to one problem.
 
     decoding: "sampled" or "greedy"; sample: number within the problem and decoding, from 0. answer: the gold; prediction: the
-    extracted answer or None; grade and tier: see `gmc.grading.verdict.Verdict`. Ids are the record; texts are for people.
+    extracted answer or None; grade and tier: see `gmc.grading.grade.Verdict`. Ids are the record; texts are for people.
     """
 
     problem_id: str

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gmc.errors import DataError
-from gmc.grading.boxes import last_boxed
+from gmc.grading.extract import last_boxed
 from gmc.problems.rows import JsonNumber, Row
 
 QUESTION_FIELDS = ("problem", "question", "prompt", "query", "input", "instruction", "messages")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gmc.errors import DataError, UsageError
-from gmc.grading.gold import gold_problem
+from gmc.grading.grade import gold_problem
 from gmc.problems import fields
 from gmc.problems.arithmetic import arithmetic_problems
 from gmc.problems.base import Problem, ProblemSet

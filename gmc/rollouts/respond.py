@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gmc.config.sampling import Sampling
 from gmc.engines.base import Completion, Engine
 from gmc.grading import Grader
-from gmc.grading.verdict import Verdict
+from gmc.grading.grade import Verdict
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
