@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -80,6 +81,30 @@ class Packed:
     layout: AttentionLayout
 
 
+@dataclass(frozen=True)
+class _Segment:
+    """What the network reads of a prompt or a response: its tokens stand together from `start` in the packed sequence."""
+
+    start: int
+    tokens: Sequence[int]
+    position: int
+    """Position id of the first token: how many tokens stand before it in its own text."""
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.tokens)
+
+
+@dataclass(frozen=True)
+class _Response:
+    """A response of the micro-batch: what is read of it (maybe nothing), after which prompt, and its row in [B, T]."""
+
+    prompt: _Segment
+    read: _Segment
+    targets: Sequence[int]
+    row: int
+
+
 def pack(
     micro_batch: MicroBatch,
     prompts_P: Sequence[Sequence[int]],
@@ -87,86 +112,75 @@ def pack(
     device: torch.device,
 ) -> Packed:
     """Lay a micro-batch out as one sequence: prompts first, then the responses piece by piece, without padding."""
-    ids: list[int] = []
-    positions: list[Tensor] = []
-    prompts: list[tuple[int, int]] = []
+    prompts: list[_Segment] = []
+    stop = 0
     for piece in micro_batch.pieces:
-        prompt = prompts_P[piece.group]
-        prompts.append((len(ids), len(ids) + len(prompt)))
-        positions.append(torch.arange(len(prompt)))
-        ids.extend(prompt)
-    segments = [(start, stop - start) for start, stop in prompts]
-    prefixes: list[Prefix] = []
-    predict: list[Tensor] = []
-    targets: list[int] = []
-    rows: list[int] = []
-    lengths: list[int] = []
-    for piece, (prompt_start, prompt_stop) in zip(micro_batch.pieces, prompts, strict=True):
+        prompts.append(_Segment(stop, prompts_P[piece.group], 0))
+        stop = prompts[-1].stop
+    responses: list[_Response] = []
+    for piece, prompt in zip(micro_batch.pieces, prompts, strict=True):
         responses_G = responses_PG[piece.group]
-        members: list[tuple[int, int]] = []
         for sample in piece.samples:
-            response = responses_G[sample]
-            read = input_tokens(len(response))
-            predict.append(torch.tensor([prompt_stop - 1]))
-            predict.append(torch.arange(len(ids), len(ids) + read))
-            positions.append(torch.arange(read) + (prompt_stop - prompt_start))
-            if read:
-                members.append((len(ids), read))
-            ids.extend(response[:read])
-            targets.extend(response)
-            rows.append(piece.group * len(responses_G) + sample)
-            lengths.append(len(response))
-        if members:
-            index, slots = _pad(members)
-            shape = (len(members), max(length for _, length in members))
-            span = (prompt_start, prompt_stop, members[0][0], len(ids))
-            prefixes.append(Prefix(*span, *shape, index.to(device), slots.to(device)))
-            segments.extend(members)
+            targets = responses_G[sample]
+            read = _Segment(stop, targets[: input_tokens(len(targets))], len(prompt.tokens))
+            responses.append(_Response(prompt, read, targets, piece.group * len(responses_G) + sample))
+            stop = read.stop
+    segments = [*prompts, *(response.read for response in responses)]
     return Packed(
-        input_ids_N=torch.tensor(ids, device=device),
-        position_ids_N=torch.cat(positions).to(device),
-        predict_R=torch.cat(predict).to(device),
-        targets_R=torch.tensor(targets, device=device),
-        rows_R=torch.repeat_interleave(torch.tensor(rows), torch.tensor(lengths)).to(device),
-        columns_R=torch.cat([torch.arange(length) for length in lengths]).to(device),
-        layout=_layout(tuple(prompts), segments, tuple(prefixes), device),
+        input_ids_N=torch.tensor([*chain.from_iterable(each.tokens for each in segments)], device=device),
+        position_ids_N=torch.cat([torch.arange(len(each.tokens)) + each.position for each in segments]).to(device),
+        predict_R=torch.cat([_predicting(response) for response in responses]).to(device),
+        targets_R=torch.tensor([*chain.from_iterable(each.targets for each in responses)], device=device),
+        rows_R=torch.cat([torch.full((len(each.targets),), each.row) for each in responses]).to(device),
+        columns_R=torch.cat([torch.arange(len(each.targets)) for each in responses]).to(device),
+        layout=_layout(prompts, responses, device),
     )
 
 
-def _layout(
-    prompts: tuple[tuple[int, int], ...],
-    segments: Sequence[tuple[int, int]],
-    prefixes: tuple[Prefix, ...],
-    device: torch.device,
-) -> AttentionLayout:
+def _predicting(response: _Response) -> Tensor:
+    """The positions that predict a response's tokens: the prompt's last one, then those of what is read of it."""
+    return torch.tensor([response.prompt.stop - 1, *range(response.read.start, response.read.stop)])
+
+
+def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device: torch.device) -> AttentionLayout:
+    read = [response for response in responses if response.read.tokens]
+    prefixes: list[Prefix] = []
+    for prompt in prompts:
+        members = [response.read for response in read if response.prompt is prompt]
+        if members:
+            index, slots = _pad(members)
+            shape = (len(members), max(len(member.tokens) for member in members))
+            span = (prompt.start, prompt.stop, members[0].start, members[-1].stop)
+            prefixes.append(Prefix(*span, *shape, index.to(device), slots.to(device)))
+    segments = [*prompts, *(response.read for response in read)]
     buckets: list[Bucket] = []
-    restore = torch.empty(sum(length for _, length in segments), dtype=torch.long)
+    restore = torch.empty(sum(len(segment.tokens) for segment in segments), dtype=torch.long)
     first = 0
     for members in _similar(segments):
         index, slots = _pad(members)
         restore[index[slots]] = slots + first
         first += index.numel()
-        buckets.append(Bucket(len(members), members[0][1], members[0][0], index.to(device), slots.to(device)))
-    return AttentionLayout(prompts, tuple(buckets), prefixes, restore.to(device))
+        buckets.append(Bucket(len(members), len(members[0].tokens), members[0].start, index.to(device), slots.to(device)))
+    spans = tuple((prompt.start, prompt.stop) for prompt in prompts)
+    return AttentionLayout(spans, tuple(buckets), tuple(prefixes), restore.to(device))
 
 
-def _pad(members: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Segments (start, length) padded right: the packed position of each slot (padding repeats the start), and the slots
-    that are no padding."""
-    starts = torch.tensor([start for start, _ in members])
-    lengths = torch.tensor([length for _, length in members])
+def _pad(members: Sequence[_Segment]) -> tuple[Tensor, Tensor]:
+    """Segments padded right: the packed position of each slot (padding repeats the start), and the slots that are none."""
+    starts = torch.tensor([member.start for member in members])
+    lengths = torch.tensor([len(member.tokens) for member in members])
     steps = torch.arange(int(lengths.max()))
     valid = steps < lengths[:, None]
     index = torch.where(valid, starts[:, None] + steps, starts[:, None])
     return index.reshape(-1), valid.reshape(-1).nonzero().squeeze(1)
 
 
-def _similar(segments: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def _similar(segments: Sequence[_Segment]) -> list[list[_Segment]]:
     """Segments sorted by falling length and cut where a call would be padded too much."""
-    buckets: list[list[tuple[int, int]]] = []
-    for segment in sorted(segments, key=lambda item: (-item[1], item[0])):
-        longest = buckets[-1][0][1] if buckets else 0
-        if buckets and longest < LONG_SEGMENT and segment[1] >= BUCKET_RATIO * longest:
+    buckets: list[list[_Segment]] = []
+    for segment in sorted(segments, key=lambda segment: (-len(segment.tokens), segment.start)):
+        longest = len(buckets[-1][0].tokens) if buckets else 0
+        if buckets and longest < LONG_SEGMENT and len(segment.tokens) >= BUCKET_RATIO * longest:
             buckets[-1].append(segment)
         else:
             buckets.append([segment])
