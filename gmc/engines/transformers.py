@@ -11,8 +11,9 @@ from torch import Tensor
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.decoding import make_state
+from gmc.engines.rows import Rows
 from gmc.engines.sampling import next_tokens, uniform_noise
-from gmc.engines.stopping import StopStrings, is_end
+from gmc.engines.stopping import StopStrings
 from gmc.errors import DataError, UsageError
 from gmc.models import LanguageModel
 
@@ -79,7 +80,7 @@ class TransformersEngine(Engine):
         )
         for units in self._batches(prompts, group_size, sampling.max_tokens):
             with torch.inference_mode(), autocast:
-                decoded = self._decode(units, prompts, sampling, seeds, progress)
+                decoded = self._decode(units, prompts, sampling, seeds, progress or _silent)
             for unit in units:
                 completions[unit.prompt].extend(next(decoded) for _ in range(unit.count))
         return completions
@@ -142,48 +143,33 @@ class TransformersEngine(Engine):
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         seeds: Sequence[int],
-        progress: Callable[[int], None] | None,
+        progress: Callable[[int], None],
     ) -> Iterator[Completion]:
         """Decode one batch of rows to the end; completions in the order of the units' samples."""
-        device = self._model.device
-        chosen = [prompts[unit.prompt] for unit in units]
         members = [(unit.prompt, unit.first + offset) for unit in units for offset in range(unit.count)]
-        noise_TB = uniform_noise([seeds[p] for p, _ in members], [s for _, s in members], sampling.max_tokens).T.to(device)
-        seen_BV = self._seen([prompts[p] for p, _ in members]) if sampling.repetition_penalty != 1 else None
-        stop_strings = self._stop(sampling.stop)
-        responses: list[list[int]] = [[] for _ in members]
-        rows_B = torch.arange(len(members), device=device)
-        steps: list[tuple[Tensor, Tensor, Tensor]] = []
-        finished = torch.zeros(len(members), dtype=torch.bool, device=device)
+        prompts_N, samples_N = zip(*members, strict=True)
+        noise_NT = uniform_noise([seeds[prompt] for prompt in prompts_N], samples_N, sampling.max_tokens)
+        seen_BV = self._seen([prompts[prompt] for prompt in prompts_N]) if sampling.repetition_penalty != 1 else None
+        rows = Rows(noise_NT.T.to(self._model.device), seen_BV, self._end_ids, self._stop(sampling.stop))
         state = make_state(self._model, sampling.max_tokens)
-        logits_BV = state.prefill(chosen, [unit.count for unit in units])
+        logits_BV = state.prefill([prompts[unit.prompt] for unit in units], [unit.count for unit in units])
         for token in range(sampling.max_tokens):
             logits_BV = logits_BV[:, : self._model.vocabulary_size]
-            tokens_B, logp_B = next_tokens(logits_BV, noise_TB[token][rows_B], sampling, seen_BV)
-            steps.append((rows_B, tokens_B, logp_B))
-            ended_B = is_end(tokens_B, self._end_ids)
-            if stop_strings is not None:
-                for row, index in zip(rows_B.tolist(), tokens_B.tolist(), strict=True):
-                    responses[row].append(index)
-                ended_B |= torch.tensor(stop_strings.ended([responses[row] for row in rows_B.tolist()]), device=device)
-            if seen_BV is not None:
-                seen_BV[torch.arange(len(tokens_B), device=device), tokens_B] = True
+            tokens_B, logp_B = next_tokens(logits_BV, rows.noise_TN[token][rows.sample_B], sampling, rows.seen_BV)
+            ended_B = rows.append(tokens_B, logp_B)
             if bool(ended_B.any()):
-                finished[rows_B[ended_B]] = True
-                if progress is not None:
-                    progress(int(ended_B.sum()))
-                kept = (~ended_B).nonzero().squeeze(1)
+                progress(int(ended_B.sum()))
+                kept = rows.stop(ended_B)
                 if not len(kept):
-                    rows_B = rows_B[:0]
                     break
                 order = state.keep(kept)
-                rows_B, tokens_B = rows_B[order], tokens_B[order]
-                seen_BV = None if seen_BV is None else seen_BV[order]
+                rows.reorder(order)
+                tokens_B = tokens_B[order]
             if token + 1 < sampling.max_tokens:
                 logits_BV = state.step(tokens_B)
-        if progress is not None and len(rows_B):
-            progress(len(rows_B))
-        return _completions(steps, finished)
+        else:
+            progress(len(rows.sample_B))
+        return rows.completions()
 
     def _seen(self, prompts_B: Sequence[Sequence[int]]) -> Tensor:
         seen_BV = torch.zeros(len(prompts_B), self._model.vocabulary_size, dtype=torch.bool, device=self._model.device)
@@ -199,15 +185,8 @@ class TransformersEngine(Engine):
         return self._stop_strings[stop]
 
 
-def _completions(steps: Sequence[tuple[Tensor, Tensor, Tensor]], finished: Tensor) -> Iterator[Completion]:
-    """Gather the tokens of each row from the steps, with one copy to the host."""
-    rows, tokens, logps = (torch.cat(parts).tolist() for parts in zip(*steps, strict=True))
-    responses: list[tuple[list[int], list[float]]] = [([], []) for _ in range(len(finished))]
-    for row, token, logp in zip(rows, tokens, logps, strict=True):
-        responses[row][0].append(token)
-        responses[row][1].append(min(logp, 0.0))
-    for (token_ids, logprobs), stopped in zip(responses, finished.tolist(), strict=True):
-        yield Completion(token_ids, logprobs, "stop" if stopped else "length")
+def _silent(done: int) -> None:
+    """Nobody watches."""
 
 
 def _token_bytes(model: LanguageModel, compute_dtype: torch.dtype | None) -> int:
