@@ -14,8 +14,9 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import hypothesis
@@ -46,24 +47,49 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return self._source.encode("utf-8")
 
 
-def run_tests(file: str, source: str, tests: Sequence[str], limit: float) -> tuple[str, float]:
-    """("killed" | "survived" | "timeout", seconds) of one version of a file."""
-    started = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        os.setsid()
-        os._exit(_child(file, source, tests))
-    while time.monotonic() - started < limit:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return ("survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"), time.monotonic() - started
-        time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "timeout", limit
+class Runner:
+    """Runs versions of one file against its tests: the test file that has caught most so far comes first."""
+
+    def __init__(self, file: str, tests: Sequence[str]) -> None:
+        self._file, self._tests = file, list(tests)
+        self._caught: Counter[str] = Counter()
+
+    def baseline(self, source: str) -> float:
+        """Seconds of the tests on the file as it is; what they import from elsewhere is imported here, once."""
+        reading, writing = os.pipe()
+        outcome, seconds = self.run(source, 900, writing)
+        os.close(writing)
+        if outcome != "survived":
+            sys.exit(f"{self._file}: {outcome} without a mutation")
+        with os.fdopen(reading) as names:
+            for name in names.read().split():
+                with suppress(Exception):
+                    importlib.import_module(name)
+        return seconds
+
+    def run(self, source: str, limit: float, modules_to: int | None = None) -> tuple[str, float]:
+        """("killed" | "survived" | "timeout", seconds)."""
+        started = time.monotonic()
+        tests = sorted(self._tests, key=lambda name: -self._caught[name])
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os._exit(_child(self._file, source, tests, modules_to))
+        while time.monotonic() - started < limit:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                code = os.waitstatus_to_exitcode(status)
+                if 0 < code <= len(tests):
+                    self._caught[tests[code - 1]] += 1
+                return "killed" if code else "survived", time.monotonic() - started
+            time.sleep(0.02)
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "timeout", limit
 
 
-def _child(file: str, source: str, tests: Sequence[str]) -> int:
+def _child(file: str, source: str, tests: Sequence[str], modules_to: int | None) -> int:
+    """0, or the number of the test file that failed, from 1."""
     sys.path.insert(0, str(ROOT))
     module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     sys.meta_path.insert(0, _Mutated(module, str(ROOT / file), source))
@@ -72,10 +98,17 @@ def _child(file: str, source: str, tests: Sequence[str]) -> int:
     torch.set_num_threads(1)
     arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no", "-m", "not slow"]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        try:
-            return int(pytest.main([*arguments, *(str(ROOT / "tests" / name) for name in tests)]))
-        except BaseException:
-            return 1
+        for number, name in enumerate(tests, 1):
+            try:
+                code = pytest.main([*arguments, str(ROOT / "tests" / name)])
+            except BaseException:
+                code = 1
+            if code:
+                return number
+    if modules_to is not None:
+        installed = [name for name, loaded in sys.modules.items() if "site-packages" in str(getattr(loaded, "__file__", ""))]
+        os.write(modules_to, "\n".join(installed).encode()[:60_000])
+    return 0
 
 
 def main() -> None:
@@ -101,12 +134,11 @@ def _run_file(file: str, source: str, tests: Sequence[str], each: int, seen: set
     chosen = [mutant for mutant in mutants_of(file, source, each) if mutant.key not in seen]
     if not chosen:
         return
-    outcome, baseline = run_tests(file, source, tests, 900)
-    if outcome != "survived":
-        sys.exit(f"{file}: its tests fail without a mutation")
+    runner = Runner(file, tests)
+    baseline = runner.baseline(source)
     print(f"{file}: {len(chosen)} mutants, tests take {baseline:.1f} s", flush=True)
     for mutant in chosen:
-        outcome, _ = run_tests(file, mutant.source, tests, max(SHORTEST_LIMIT, 4 * baseline))
+        outcome, _ = runner.run(mutant.source, max(SHORTEST_LIMIT, 4 * baseline))
         _record(results, mutant, source, outcome)
 
 
