@@ -83,7 +83,7 @@ def page_head(one: Registered) -> str:
     """The part of a page that comes from the class."""
     rule = one.rule()
     file = Path(inspect.getfile(one.rule)).resolve().relative_to(ROOT)
-    install = "built in" if one.package == "gmc" else f"{one.package} (`pip install ./{one.folder}`)"
+    install = "built in" if one.package == "gmc-rl" else f"{one.package} (`pip install ./{one.folder}`)"
     bounded = "bounded" if rule.bounded else "unbounded; log-ratios are clamped at ±20"
     vanish = "contributes exactly zero" if rule.equal_rewards_vanish else "still contributes"
     facts = {

@@ -6,7 +6,7 @@ The library's functions are loaded when first used; see `gmc.library`.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from gmc.errors import DataError, GmcError, UsageError

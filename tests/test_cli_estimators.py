@@ -46,7 +46,7 @@ def test_the_list_as_json():
     assert rules["gmc"]["scope"] == "group"
     assert rules["gmc"]["error"] is None
     assert rules["a3po"]["needs"] == ["behavior log-probs", "version lags"]
-    assert rules["gmc"]["distribution"].startswith("gmc ")
+    assert rules["gmc"]["distribution"].startswith("gmc-rl ")
 
 
 @pytest.mark.unit

@@ -6,6 +6,7 @@ from tiny_models import tiny_model
 
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
+from gmc.scoring import attention
 from gmc.scoring.scorer import Scorer
 
 pytestmark = pytest.mark.unit
@@ -19,6 +20,25 @@ def model(request):
     model = tiny_model()
     model.network.to(request.param)
     return model
+
+
+@pytest.fixture(params=["private kernel", "no kernel", "another signature", "other numbers"])
+def kernel(request, monkeypatch):
+    """torch with its private flash kernel, and three releases to come: without it, or with one that changed."""
+    operator = getattr(torch.ops.aten, attention.FORWARD)
+    changed = {
+        "no kernel": None,
+        "another signature": lambda query, key, value, causal: operator(query, key, value, 0.0, causal),
+        "other numbers": lambda *tensors, scale: operator(*tensors, scale=2 * scale),
+    }
+    if request.param in changed:
+        monkeypatch.setattr(attention, "FORWARD", "gmc_test_double")
+        if changed[request.param] is not None:
+            monkeypatch.setattr(torch.ops.aten, "gmc_test_double", changed[request.param], raising=False)
+    attention.flash_kernels.cache_clear()
+    assert (attention.flash_kernels() is None) == (request.param != "private kernel")
+    yield request.param
+    attention.flash_kernels.cache_clear()
 
 
 @pytest.fixture
@@ -41,7 +61,7 @@ def literal_logp(model, responses):
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("token_budget", [4096, 40])
-def test_scores_and_gradients_equal_the_stock_forward(model, responses, token_budget, checkpointing):
+def test_scores_and_gradients_equal_the_stock_forward(model, kernel, responses, token_budget, checkpointing):
     expected_BT = literal_logp(model, responses)
     grad_BT = torch.randn(expected_BT.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
     model.network.zero_grad()

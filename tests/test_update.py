@@ -55,7 +55,7 @@ def test_a_failed_update_leaves_the_weights_as_they_were(tmp_path, monkeypatch):
 @pytest.mark.unit
 def test_a_tracker_that_is_not_installed_names_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UsageError, match=r"train\.trackers: wandb.*gmc\[wandb\]"):
+    with pytest.raises(UsageError, match=r"train\.trackers: wandb.*gmc-rl\[wandb\]"):
         make_trackers(["wandb"], "run", tmp_path, {})
 
 

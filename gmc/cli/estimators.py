@@ -1,5 +1,6 @@
 """`gmc estimators`: the installed rules, what one does, a new one, and all of them on stored rollouts."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -7,6 +8,8 @@ import typer
 
 from gmc.cli.estimators_compare import compare
 from gmc.cli.options import JsonOption
+
+log = logging.getLogger(__name__)
 
 estimators_app = typer.Typer(invoke_without_command=True)
 
@@ -24,6 +27,7 @@ def list_rules(json: JsonOption = False) -> None:
     from rich.console import Console
 
     from gmc.cli.estimators_view import list_record, list_view
+    from gmc.cli.old_requirements import old_requirements
     from gmc.cli.output import print_json
     from gmc.estimators.registry import list_estimators
 
@@ -32,6 +36,8 @@ def list_rules(json: JsonOption = False) -> None:
         print_json({"estimators": [list_record(one) for one in found]})
     else:
         Console().print(list_view(found))
+    for line in old_requirements():
+        log.warning(line)
 
 
 @estimators_app.command("show")

@@ -22,7 +22,7 @@ def plugin_tables(
     parts: list[RenderableType] = []
     width = max((len(plugin.name) for plugin in plugins), default=0)
     owners = {plugin.distribution for plugin in plugins}
-    for owner in sorted(owners, key=lambda owner: (not owner.startswith("gmc "), owner)):
+    for owner in sorted(owners, key=lambda owner: (not owner.startswith("gmc-rl "), owner)):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=not parts)
         for number, (title, options) in enumerate(columns.items()):
             first: dict[str, Any] = {"style": "bold", "min_width": width, "no_wrap": True} if number == 0 else {}

@@ -23,7 +23,7 @@ version = "0.1.0"
 description = "$title for gmc."
 readme = "README.md"
 requires-python = ">=3.11"
-dependencies = ["gmc"]
+dependencies = ["gmc-rl"]
 
 [project.entry-points."$group"]
 $name = "$package.$module:$cls"

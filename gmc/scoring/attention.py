@@ -6,7 +6,9 @@ needs only the merged output and the merged log-sum-exp to give the exact gradie
 several devices rests on the same identity (Liu et al., Ring Attention, arXiv 2310.01889).
 """
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,12 +22,43 @@ from gmc.scoring.packing import AttentionLayout, Bucket
 SHARED_PROMPT = "gmc_shared_prompt"
 """The name under which transformers finds this attention."""
 
-_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
+BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
+"""Private operators of torch; a release may drop or change them, and then the public one is used."""
 
 
 class UnsupportedAttentionError(Exception):
     """The network asks its attention for something that the packed form does not do."""
+
+
+class FlashKernels(NamedTuple):
+    """The CPU flash kernel: forward(q, k, v, dropout, causal, scale=) to (output, log-sum-exp), and its backward."""
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+@cache
+def flash_kernels() -> FlashKernels | None:
+    """The CPU flash kernel of this torch, None where it is missing or no longer what it was: tried on a few numbers."""
+    with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.enable_grad():
+        return _tried_kernels()
+
+
+def _tried_kernels() -> FlashKernels | None:
+    try:
+        kernels = FlashKernels(getattr(torch.ops.aten, FORWARD), getattr(torch.ops.aten, BACKWARD))
+        query = torch.linspace(-1, 1, 24).reshape(1, 1, 6, 4)
+        output, logsumexp = kernels.forward(query, query, query, 0.0, True, scale=0.5)
+        grads = kernels.backward(torch.ones_like(output), query, query, query, output, logsumexp, 0.0, True, scale=0.5)
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
+    leaf = query.clone().requires_grad_()
+    wanted = scaled_dot_product_attention(leaf, leaf, leaf, is_causal=True, scale=0.5)
+    wanted.sum().backward()  # type: ignore[no-untyped-call]
+    scores = (query @ query.transpose(2, 3) * 0.5).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
+    pairs = ((output, wanted), (logsumexp, scores.logsumexp(-1)), (sum(grads), leaf.grad))
+    return kernels if all(torch.allclose(a, b, atol=1e-5) for a, b in pairs) else None  # type: ignore[arg-type]
 
 
 def shared_prompt_attention(
@@ -50,7 +83,7 @@ def shared_prompt_attention(
     # Under autocast, norms and rotary embeddings leave queries and keys in float32; values are as the projections made them.
     query_NHD, key_NKD, value_NKD = (tensor.to(value.dtype).transpose(1, 2)[0] for tensor in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.device.type == "cpu":
+    if query.device.type == "cpu" and flash_kernels() is not None:
         output_NHD = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]
     else:
         output_NHD = repeated_prompt_attention(query_NHD, key_NKD, value_NKD, layout, scale)
@@ -116,6 +149,12 @@ def _flat(tensor_SHLD: Tensor) -> Tensor:
     return tensor_SHLD.transpose(1, 2).flatten(0, 1)
 
 
+def _require_kernels() -> FlashKernels:
+    kernels = flash_kernels()
+    assert kernels is not None
+    return kernels
+
+
 class _PackedAttention(torch.autograd.Function):
     """Own-segment and prompt attention by the CPU flash kernel, merged by log-sum-exp."""
 
@@ -123,18 +162,19 @@ class _PackedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float
     ) -> Tensor:
+        flash = _require_kernels().forward
         tensors = (query_NHD, key_NKD, value_NKD)
         outputs: list[Tensor] = []
         logsumexps: list[Tensor] = []
         for bucket in layout.buckets:
-            output, logsumexp = _flash(*(_bucket(tensor, bucket) for tensor in tensors), 0.0, True, scale=scale)
+            output, logsumexp = flash(*(_bucket(tensor, bucket) for tensor in tensors), 0.0, True, scale=scale)
             outputs.append(_flat(output))
             logsumexps.append(_flat(logsumexp))
         output_NHD = torch.cat(outputs).index_select(0, layout.restore)
         logsumexp_NH = torch.cat(logsumexps).index_select(0, layout.restore)
         for prefix in layout.prefixes:
             read = slice(prefix.start, prefix.stop)
-            output, logsumexp = _flash(
+            output, logsumexp = flash(
                 _rows(query_NHD, prefix.start, prefix.stop),
                 _rows(key_NKD, prefix.prompt_start, prefix.prompt_stop),
                 _rows(value_NKD, prefix.prompt_start, prefix.prompt_stop),
@@ -154,19 +194,19 @@ class _PackedAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_NHD: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query_NHD, key_NKD, value_NKD, output_NHD, logsumexp_NH = ctx.saved_tensors
-        layout, scale = ctx.layout, ctx.scale
+        layout, scale, flash_backward = ctx.layout, ctx.scale, _require_kernels().backward
         grads: list[tuple[Tensor, ...]] = []
         for bucket in layout.buckets:
             parts = [_bucket(tensor, bucket) for tensor in (query_NHD, key_NKD, value_NKD, output_NHD)]
             logsumexp = _bucket(logsumexp_NH.unsqueeze(-1), bucket).squeeze(-1)
             grad = _bucket_grad(grad_NHD, bucket)
-            grads.append(tuple(map(_flat, _flash_backward(grad, *parts, logsumexp, 0.0, True, scale=scale))))
+            grads.append(tuple(map(_flat, flash_backward(grad, *parts, logsumexp, 0.0, True, scale=scale))))
         grad_query, grad_key, grad_value = (
             torch.cat(part).index_select(0, layout.restore) for part in zip(*grads, strict=True)
         )
         for prefix in layout.prefixes:
             read, prompt = (prefix.start, prefix.stop), (prefix.prompt_start, prefix.prompt_stop)
-            part_query, part_key, part_value = _flash_backward(
+            part_query, part_key, part_value = flash_backward(
                 _rows(grad_NHD, *read),
                 _rows(query_NHD, *read),
                 _rows(key_NKD, *prompt),

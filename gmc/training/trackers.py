@@ -61,5 +61,5 @@ def make_trackers(names: Sequence[str], run_id: str, directory: Path, settings: 
         try:
             trackers.append(WandbTracker(run_id, settings) if name == "wandb" else TensorBoardTracker(directory))
         except ImportError as error:
-            raise UsageError(f"train.trackers: {name} is not installed ({error}); pip install 'gmc[{name}]'") from error
+            raise UsageError(f"train.trackers: {name} is not installed ({error}); pip install 'gmc-rl[{name}]'") from error
     return trackers

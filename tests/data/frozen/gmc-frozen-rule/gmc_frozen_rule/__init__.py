@@ -1,0 +1,1 @@
+"""The correction rule frozen-rule for gmc."""
