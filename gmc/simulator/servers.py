@@ -18,7 +18,6 @@ from gmc.simulator.failures import Failures
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_SMALL_POOL = 64
 _MOST_FAILURES_A_JOB = 20
 
 
@@ -37,6 +36,25 @@ class _Retry(NamedTuple):
     job: int
     work: float
     started: float
+
+
+class _Attempts(NamedTuple):
+    """Jobs and the servers that would take them, an entry a job.
+
+    ends: when the job would end; fails_at: when its server fails before that, infinite where it does not; released: when the
+    server can take another job, after its restart if it failed.
+    """
+
+    jobs: Integers
+    work: Floats
+    servers: Integers
+    starts: Floats
+    ends: Floats
+    fails_at: Floats
+    released: Floats
+
+    def first(self, count: int) -> "_Attempts":
+        return _Attempts._make(column[:count] for column in self)
 
 
 class ServerPool:
@@ -106,27 +124,37 @@ class ServerPool:
     def _place(self, jobs: Integers, arrivals: Floats, work: Floats) -> Placed:
         """Place as many of the first jobs as one chunk can hold exactly; at least one."""
         count = min(len(jobs), len(self._free_at), self._chunk)
-        servers = self._earliest(count)
-        free_at, arrivals = self._free_at[servers], arrivals[:count]
-        starts = np.maximum(arrivals, free_at)
-        ends = starts + work[:count] * self._slowness[servers]
-        released, fails_at = ends, np.full(count, np.inf)
-        if self._failures is not None:
-            fails_at = self._failures.next_at[servers]
-            failing = fails_at < ends
-            fails_at = np.where(failing, fails_at, np.inf)
-            released = np.where(failing, fails_at + self._failures.down_time, ends)
-        # A job is placed exactly if its server is free no later than any released before it in this chunk (or both are idle
-        # when it arrives), if the server is up at its start, and if no job has come back to the queue's head by then.
-        earlier_release = np.minimum.accumulate(np.concatenate(([np.inf], released[:-1])))
-        exact = free_at <= np.maximum(arrivals, earlier_release)
-        if self._failures is not None:
-            head = np.minimum.accumulate(np.concatenate(([self.next_retry], fails_at[:-1])))
-            exact &= (starts <= head) & (starts < self._failures.next_at[servers])
-            exact[0] = True
-        placed = count if exact.all() else int(np.argmin(exact))
+        attempts = self._attempt(jobs[:count], arrivals[:count], work[:count])
+        placed = self._exact(attempts, arrivals[:count])
         self._chunk = min(len(self._free_at), max(16, 2 * placed))
-        return self._commit(jobs[:placed], work[:placed], servers[:placed], starts[:placed], ends[:placed], fails_at[:placed])
+        return self._commit(attempts.first(placed))
+
+    def _attempt(self, jobs: Integers, arrivals: Floats, work: Floats) -> _Attempts:
+        """The jobs on the servers that are free first, as if each stayed on its server until it ends or the server fails."""
+        servers = self._earliest(len(jobs))
+        starts = np.maximum(arrivals, self._free_at[servers])
+        ends = starts + work * self._slowness[servers]
+        fails_at = np.full(len(jobs), np.inf)
+        released = ends
+        if self._failures is not None:
+            next_at = self._failures.next_at[servers]
+            fails_at = np.where(next_at < ends, next_at, np.inf)
+            released = np.where(next_at < ends, next_at + self._failures.down_time, ends)
+        return _Attempts(jobs, work, servers, starts, ends, fails_at, released)
+
+    def _exact(self, attempts: _Attempts, arrivals: Floats) -> int:
+        """How many of the first attempts are what one job after the other would give; at least one.
+
+        That needs a server that is free no later than any released before it in this chunk (or both idle when the job arrives),
+        a server that is up when the job starts, and no job that failed before it and is back at the queue's head by then.
+        """
+        earlier_release = np.minimum.accumulate(np.concatenate(([np.inf], attempts.released[:-1])))
+        exact = self._free_at[attempts.servers] <= np.maximum(arrivals, earlier_release)
+        if self._failures is not None:
+            head = np.minimum.accumulate(np.concatenate(([self.next_retry], attempts.fails_at[:-1])))
+            exact &= (attempts.starts <= head) & (attempts.starts < self._failures.next_at[attempts.servers])
+            exact[0] = True
+        return len(exact) if exact.all() else int(np.argmin(exact))
 
     def _earliest(self, count: int) -> Integers:
         """The `count` servers that are free first, in order; ties by number."""
@@ -134,46 +162,22 @@ class ServerPool:
         candidates = np.flatnonzero(self._free_at <= last)
         return candidates[np.argsort(self._free_at[candidates], kind="stable")][:count]
 
-    def _commit(
-        self, jobs: Integers, work: Floats, servers: Integers, starts: Floats, ends: Floats, fails_at: Floats
-    ) -> Placed:
-        failing = np.isfinite(fails_at)
+    def _commit(self, attempts: _Attempts) -> Placed:
+        """Let the attempts happen: servers are taken, and jobs that fail wait to be placed again."""
+        self._free_at[attempts.servers] = attempts.released
+        failing = np.isfinite(attempts.fails_at)
         if self._failures is not None and failing.any():
-            lost = fails_at[failing] - starts[failing]
-            self.lost += float(lost.sum())
-            self.failed_jobs += len(lost)
-            columns = (fails_at, jobs, work, starts)
+            self._failures.advance(attempts.servers[failing])
+            columns = (attempts.fails_at, attempts.jobs, attempts.work, attempts.starts)
             for retry in zip(*(column[failing].tolist() for column in columns), strict=True):
                 heapq.heappush(self._retries, _Retry(*retry))
-            self._free_at[servers] = np.where(failing, fails_at + self._failures.down_time, ends)
-            self._failures.advance(servers[failing])
+            self.lost += float((attempts.fails_at - attempts.starts)[failing].sum())
+            self.failed_jobs += int(failing.sum())
             if self.failed_jobs > _MOST_FAILURES_A_JOB * (self._finished + len(self._free_at)):
                 raise UsageError(
                     f"responses are cut off by failures {_MOST_FAILURES_A_JOB} times for each that ends; "
                     "give a longer --mtbf, shorter responses or more tokens a second"
                 )
-        else:
-            self._free_at[servers] = ends
-        self._finished += len(jobs) - int(failing.sum())
-        self.busy += float((np.minimum(ends, fails_at) - starts).sum())
-        return Placed(jobs, starts, np.where(failing, np.nan, ends))
-
-
-def queue_starts(arrivals_J: Floats, service_J: Floats, servers: int) -> Floats:
-    """Start times of J jobs, first come first served by identical servers; `arrivals_J` is sorted.
-
-    The waiting times are the result minus the arrivals. Raises `ValueError` for unsorted arrivals or no server.
-    """
-    if servers < 1 or len(arrivals_J) != len(service_J) or (np.diff(arrivals_J) < 0).any():
-        raise ValueError("queue_starts needs at least one server and one service time for each of the sorted arrivals")
-    starts = np.empty(len(arrivals_J))
-    if servers > _SMALL_POOL:
-        for placed in ServerPool(servers).submit(np.arange(len(arrivals_J)), arrivals_J, service_J):
-            starts[placed.jobs] = placed.starts
-        return starts
-    free_at = [0.0] * servers
-    for job, (arrival, service) in enumerate(zip(arrivals_J.tolist(), service_J.tolist(), strict=True)):
-        start = max(arrival, free_at[0])
-        starts[job] = start
-        heapq.heapreplace(free_at, start + service)
-    return starts
+        self._finished += int((~failing).sum())
+        self.busy += float((np.minimum(attempts.ends, attempts.fails_at) - attempts.starts).sum())
+        return Placed(attempts.jobs, attempts.starts, np.where(failing, np.nan, attempts.ends))
