@@ -60,7 +60,7 @@ class Runner:
         outcome, seconds = self.run(source, 900, writing)
         os.close(writing)
         if outcome != "survived":
-            sys.exit(f"{self._file}: {outcome} without a mutation")
+            sys.exit(f"{self._file}: {outcome} without a mutation, by {' '.join(self._caught) or self._tests}")
         with os.fdopen(reading) as names:
             for name in names.read().split():
                 with suppress(Exception):
@@ -122,9 +122,11 @@ def main() -> None:
     if options.results.exists():
         seen = {json.loads(line)["key"] for line in options.results.read_text().splitlines()}
     os.chdir(ROOT)
+    done: set[Path] = set()
     for pattern, names in SUBJECTS.items():
         tests = [name for name in names if (ROOT / "tests" / name).exists()]
-        for path in sorted(ROOT.glob(pattern)):
+        for path in sorted(set(ROOT.glob(pattern)) - done):
+            done.add(path)
             file = str(path.relative_to(ROOT))
             if fnmatch.fnmatch(file, options.only):
                 _run_file(file, path.read_text("utf-8"), tests, options.each, seen, options.results)

@@ -8,7 +8,6 @@ ESTIMATORS = [
     "test_estimators_composed.py",
     "test_estimators_decoupled.py",
     "test_estimators_vcpo.py",
-    "test_estimators_registry.py",
     "test_estimators_contract.py",
 ]
 DELAYS = [
@@ -35,6 +34,8 @@ UPDATES = [
 ]
 
 SUBJECTS: dict[str, list[str]] = {
+    "gmc/estimators/registry.py": ["test_estimators_registry.py", "test_cli_estimators.py"],
+    "gmc/estimators/setting_docs.py": ["test_estimators_registry.py", "test_cli_estimators.py", "test_estimator_docs.py"],
     "gmc/estimators/*.py": ESTIMATORS,
     "gmc/training/metrics.py": UPDATES,
     "gmc/training/update.py": UPDATES,
@@ -50,4 +51,4 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/simulator/statistics.py": ["test_simulate_delays.py", "test_simulate_cluster.py", "test_simulate_command.py"],
     "gmc/store/files.py": ["test_files.py"],
 }
-"""Pattern of files to their tests."""
+"""Pattern of files to their tests; the first pattern that fits a file holds."""
