@@ -14,7 +14,7 @@ from gmc.simulator.cluster import simulate_cluster
 from gmc.simulator.cluster_report import frontier
 from gmc.simulator.cluster_settings import ClusterSettings
 from gmc.simulator.lengths import DrawnLengths, RecordedLengths
-from gmc.simulator.littles_law import check_littles_law
+from gmc.simulator.littles_law import Ledger
 
 pytestmark = pytest.mark.unit
 
@@ -212,10 +212,12 @@ def test_more_room_ahead_means_more_speed_and_more_delay_and_the_frontier_shows_
 
 
 def test_little_s_law_is_an_error_when_it_fails():
-    check_littles_law(1000.0, 1000.0 + 1e-7)
-    check_littles_law(0.0, 0.0)
+    Ledger(entered=3, left=2, number_over_time=1000.0, time_spent=400.0).check(1, 600.0 + 1e-7)
+    Ledger().check(0, 0.0)
     with pytest.raises(GmcError, match=r"breaks Little's law: 1000 in the system over time, 1001 spent in it"):
-        check_littles_law(1000.0, 1001.0)
+        Ledger(entered=3, left=2, number_over_time=1000.0, time_spent=400.0).check(1, 601.0)
+    with pytest.raises(GmcError, match="3 groups launched, 2 trained, 0 waiting: groups were lost"):
+        Ledger(entered=3, left=2).check(0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_failures_and_slow_workers_equal_an_event_simulation(batches, workers, s
         for placed in pool.submit(jobs, np.full(len(batch), arrival), np.array([work for _, work in batch])):
             note(placed)
     while pool.next_retry < math.inf:
-        note(pool.settle_next_retry())
+        note(pool.place_next_retry())
     assert found.keys() == expected.keys()
     for job, (start, end) in expected.items():
         assert found[job] == pytest.approx((start, end), rel=1e-9)

@@ -14,13 +14,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from gmc.errors import GmcError
 from gmc.simulator.cluster_report import ClusterReport, Lags
 from gmc.simulator.cluster_settings import ClusterSettings
 from gmc.simulator.failures import Failures
 from gmc.simulator.flight import Flight, Flights
 from gmc.simulator.lengths import LengthSource
-from gmc.simulator.littles_law import check_littles_law
+from gmc.simulator.littles_law import Ledger
 from gmc.simulator.servers import ServerPool
 
 Floats = NDArray[np.float64]
@@ -45,33 +44,28 @@ def simulate_cluster(
     flights = Flights(prompts, settings.group_size)
     lags = Lags(updates, in_flight_updates=settings.in_flight_updates)
     cycle = settings.update_seconds + (0.0 if settings.in_flight_updates else settings.sync_seconds)
-    published = groups_over_time = time_spent = trainer_waited = 0.0
-    launched = trained = 0
+    ledger = Ledger()
+    published = trainer_waited = 0.0
     for update in range(updates):
-        while launched <= update + settings.max_ahead:
-            flight = Flight(published, lengths.of_batch(launched))
-            jobs = flights.launch(launched, flight)
+        for batch in range(ledger.entered // prompts, update + settings.max_ahead + 1):
+            flight = Flight(published, lengths.of_batch(batch))
+            jobs = flights.launch(batch, flight)
             work = flight.lengths_PG.ravel() / settings.tokens_per_second
             for placed in pool.submit(jobs, np.full(len(jobs), published), work):
                 flights.placed(placed)
-            launched += 1
-        start = max(published, flights.all_ready(prompts))
-        while pool.next_retry < start:
-            flights.placed(pool.settle_next_retry())
-            start = max(published, flights.all_ready(prompts))
+            ledger.entered += prompts
+        while pool.next_retry < (start := max(published, flights.all_ready(prompts))):
+            flights.placed(pool.place_next_retry())
         trainer_waited += start - published
-        groups_over_time += (launched * prompts - trained) * (start - published)
+        ledger.number_over_time += ledger.inside * (start - published)
         ready_at, taken = flights.take(prompts)
         lags.add(update, ready_at, taken)
-        time_spent += sum((start - flight.launched_at) * len(groups) for flight, groups in taken)
-        trained += prompts
+        ledger.leave(prompts, sum((start - flight.launched_at) * len(groups) for flight, groups in taken))
         published = start + cycle
-        groups_over_time += (launched * prompts - trained) * cycle
+        ledger.number_over_time += ledger.inside * cycle
         lags.publish(published)
         on_update()
-    if launched * prompts != trained + flights.groups:
-        raise GmcError(f"{launched * prompts} groups launched, {trained} trained, {flights.groups} waiting: groups were lost")
-    check_littles_law(groups_over_time, time_spent + flights.time_spent(published))
+    ledger.check(flights.groups, flights.time_spent(published))
     lost_after = pool.lost_after(published)
     return ClusterReport(
         settings=settings,

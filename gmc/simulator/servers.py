@@ -82,7 +82,7 @@ class ServerPool:
     def submit(self, jobs: Integers, arrivals: Floats, work: Floats) -> Iterator[Placed]:
         """Place jobs that arrive now or later (sorted by arrival), older retries first as they come up."""
         while len(jobs) and self.next_retry < arrivals[0]:
-            yield self.settle_next_retry()
+            yield self.place_next_retry()
         done = 0
         while done < len(jobs):
             arrival = float(arrivals[done])
@@ -95,7 +95,7 @@ class ServerPool:
             done += len(placed.jobs)
             yield placed
 
-    def settle_next_retry(self) -> Placed:
+    def place_next_retry(self) -> Placed:
         """Place the earliest of the jobs that failures sent back; right only when no job arrives before `next_retry`."""
         return self._place_retries(self.next_retry)
 

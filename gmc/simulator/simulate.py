@@ -8,9 +8,8 @@ import numpy as np
 
 from gmc.delays.base import DelayModel, GroupTimes, delay_of
 from gmc.delays.schedule import ScheduleRow
-from gmc.errors import GmcError
 from gmc.simulator.lengths import Lengths, LengthSource
-from gmc.simulator.littles_law import check_littles_law
+from gmc.simulator.littles_law import Ledger
 from gmc.simulator.statistics import DelayStatistics, LengthStatistics
 
 
@@ -69,35 +68,29 @@ def simulate(
     statistics, trained, launched = DelayStatistics(), LengthStatistics(), LengthStatistics()
     schedule: list[ScheduleRow] = []
     in_flight: dict[int, _Launch] = {}
-    groups_launched = total_delay = total_waiting = 0
+    ledger = Ledger()
     for update in range(updates):
         while (batch := delays.next_launch(update)) is not None:
             lengths_PG = lengths.of_batch(batch)
             times = delays.launched(batch, update, lengths_PG.tolist())
             in_flight[batch] = _Launch(update, lengths_PG, times, left=len(times))
             launched.add(lengths_PG.ravel())
-            groups_launched += len(times)
-        first = len(schedule)
-        used = []
+            ledger.entered += len(times)
+        ages, used = [], []
         for position, (batch, group) in enumerate(delays.take(update)):
             launch = in_flight[batch]
             schedule.append(ScheduleRow(update, position, batch, group, launch.policy_version, *launch.times[group]))
+            ages.append(delay_of(update, launch.policy_version))
             used.append(launch.lengths_PG[group])
             launch.left -= 1
             if not launch.left:
                 del in_flight[batch]
-        ages = [delay_of(update, row.policy_version) for row in schedule[first:]]
-        total_delay += sum(ages)
-        total_waiting += delays.waiting
+        ledger.leave(len(ages), sum(ages))
+        ledger.number_over_time += delays.waiting
         statistics.add(np.repeat(ages, lengths.group_size), np.concatenate(used))
         trained.add(np.concatenate(used))
         on_update()
-    if groups_launched != len(schedule) + delays.waiting:
-        raise GmcError(
-            f"{groups_launched} groups launched, {len(schedule)} trained, {delays.waiting} waiting: groups were lost"
-        )
-    still_waiting = sum((updates - launch.policy_version) * launch.left for launch in in_flight.values())
-    check_littles_law(total_waiting, total_delay + still_waiting)
+    ledger.check(delays.waiting, sum((updates - launch.policy_version) * launch.left for launch in in_flight.values()))
     return Simulation(
         updates=updates,
         prompts=lengths.prompts,
