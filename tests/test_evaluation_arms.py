@@ -27,7 +27,6 @@ def fake_run(path, rule, delay, seed, rewards, score=None, updates=200):
     if score is not None:
         for version, value in ((updates // 2, 0.99), (updates, score)):  # the newest counts
             record = {
-                "schema_version": 1,
                 "benchmark": "arithmetic",
                 "scores": {"greedy": {"value": value, "low": 0, "high": 1, "samples": 1, "problems": 9}},
                 "model": {"label": f"v{version:06d}", "version": version},

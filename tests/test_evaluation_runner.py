@@ -293,8 +293,8 @@ def test_damaged_results_are_named(tmp_path: Path) -> None:
     other.write_text("{}")
     with pytest.raises(DataError, match="not a result"):
         read_result(other)
-    other.write_text(json.dumps({**result.record, "schema_version": 99}))
-    with pytest.raises(DataError, match="schema 99"):
+    other.write_text(json.dumps({**result.record, "format": 99}))
+    with pytest.raises(DataError, match="format 99"):
         read_result(other)
     result.samples_path.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="not a readable samples file"):

@@ -30,6 +30,7 @@ def mark_trained(run: RunDirectory) -> None:
 def test_create_writes_run_toml_and_open_reads_it(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "deep" / "run", model="a/b", seed=7)
     content = tomllib.loads((run.path / "run.toml").read_text())
+    assert content.pop("format") == 2
     assert content == {"run_id": run.run_id, "model": "a/b", "seed": 7, "weights_hash": "", "gmc_version": __version__}
     assert RunDirectory.open(run.path).record == run.record
     other = RunDirectory.create(tmp_path / "other", model="a/b", seed=7)

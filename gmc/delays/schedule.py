@@ -1,12 +1,14 @@
 """Schedules: which rollout is used at which update, as a Parquet file, read, written, or taken from a run."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from gmc.delays.base import GroupRef, GroupTimes
 from gmc.errors import DataError
-from gmc.store.files import atomic_path
+from gmc.store.files import atomic_path, strict_json
+from gmc.store.formats import read_format, stamp
 
 
 class ScheduleRow(NamedTuple):
@@ -21,6 +23,7 @@ class ScheduleRow(NamedTuple):
     ready_at: float | None
 
 
+_METADATA_KEY = b"gmc"
 _TYPES = {
     "update": "int64",
     "position": "int32",
@@ -37,7 +40,7 @@ def write_schedule(path: Path, rows: Sequence[ScheduleRow]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(list(_TYPES.items()))
+    schema = pa.schema(list(_TYPES.items()), metadata={_METADATA_KEY: strict_json(stamp())})
     columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
     table = pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
     with atomic_path(path) as temporary:
@@ -45,16 +48,17 @@ def write_schedule(path: Path, rows: Sequence[ScheduleRow]) -> None:
 
 
 def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
-    """The rows of a schedule in order of use, and P. Raises `DataError` when it is no schedule or contradicts itself."""
-    import pyarrow as pa
+    """The rows of a schedule in order of use, and P. Raises `DataError` when it is none, newer, or contradicts itself."""
     import pyarrow.parquet as pq
 
     if not path.is_file():
         raise DataError(f"{path}: no such schedule; gmc simulate-delay writes one")
     try:
         table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
+        origin = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+    except (ValueError, OSError) as error:
         raise DataError(f"{path}: not a Parquet file ({error})") from error
+    read_format(path, origin)
     missing = [name for name in _TYPES if name not in table.column_names]
     if missing:
         raise DataError(f"{path}: not a schedule, column {missing[0]} is missing; gmc simulate-delay writes schedules")

@@ -14,8 +14,8 @@ from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
 from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
 from gmc.store.files import read_json, remove_leftovers, write_json
+from gmc.store.formats import read_format, stamp
 
-SCHEMA_VERSION = 1
 DESCRIPTION = "description.json"
 
 
@@ -46,15 +46,12 @@ class Result:
 
 
 def read_result(path: Path) -> Result:
-    """A result by its JSON, its Parquet file, or their common name. Raises `DataError` when it is missing or unfinished."""
+    """A result by its JSON, its Parquet file, or their common name. Raises `DataError` when missing, unfinished or newer."""
     scores_path = path.with_suffix(".json") if path.suffix in (".json", ".parquet") else path.parent / f"{path.name}.json"
     record = read_json(scores_path)
     if not isinstance(record, dict) or "scores" not in record or "benchmark" not in record:
         raise DataError(f"{scores_path}: not a result of gmc eval")
-    if record.get("schema_version") != SCHEMA_VERSION:
-        raise DataError(
-            f"{scores_path}: written with result schema {record.get('schema_version')}, this gmc reads {SCHEMA_VERSION}"
-        )
+    read_format(scores_path, record)
     return Result(scores_path, record)
 
 
@@ -137,7 +134,7 @@ def result_record(
 ) -> dict[str, Any]:
     """The JSON of a finished evaluation."""
     return {
-        "schema_version": SCHEMA_VERSION,
+        **stamp(),
         "benchmark": description["spec"]["benchmark"],
         "scores": {name: asdict(value) for name, value in scores.items()},
         "outcomes": {name: asdict(value) for name, value in outcomes.items()},

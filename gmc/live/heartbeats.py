@@ -13,6 +13,7 @@ from typing import Any
 
 from gmc.errors import DataError
 from gmc.store.files import read_json, write_json
+from gmc.store.formats import read_format, stamp
 
 TRAINER = "trainer"
 """The trainer's name among the heartbeats."""
@@ -108,7 +109,7 @@ class HeartbeatWriter:
     def _beat(self, **changes: Any) -> None:
         with self._lock:
             self.current = replace(self.current, beat=self.current.beat + 1, beat_at=self._clock(), **changes)
-            write_json(self._path, asdict(self.current))
+            write_json(self._path, {**stamp(), **asdict(self.current)})
 
 
 def read_heartbeats(folder: Path) -> dict[str, Heartbeat]:
@@ -120,10 +121,12 @@ def read_heartbeats(folder: Path) -> dict[str, Heartbeat]:
 
 
 def read_heartbeat(path: Path) -> Heartbeat:
-    """One heartbeat file. Raises `DataError` when it is damaged."""
+    """One heartbeat file. Raises `DataError` when it is damaged or newer."""
+    content = read_json(path)
     try:
-        return Heartbeat(**read_json(path))
-    except TypeError as error:
+        read_format(path, content)
+        return Heartbeat(**{name: value for name, value in content.items() if name not in stamp()})
+    except (TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: not a heartbeat of this version of gmc ({error}). Delete it once its process has ended."
         ) from error

@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gmc import __version__
 from gmc.errors import DataError
 from gmc.store.files import is_ready, read_json, ready_directory, remove_leftovers, withdraw_directory, write_text
+from gmc.store.formats import NewerFormatError, read_format, stamp
 from gmc.store.run_directory import CHECKPOINT_NAME, checkpoint_name
 
 STATE_FILE = "state.json"
@@ -56,7 +56,7 @@ def save_checkpoint(
         with ready_directory(path) as folder:
             for part, tensors in zip(PARTS, (weights, optimizer, estimator), strict=True):
                 _save_tensors(folder / f"{part}.safetensors", tensors)
-            state = {"update": update, "gmc_version": __version__, "sha256": _checksums(folder), "extra": dict(extra)}
+            state = {**stamp(), "update": update, "sha256": _checksums(folder), "extra": dict(extra)}
             write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
     prune_checkpoints(directory, keep)
     return path
@@ -79,9 +79,10 @@ def load_newest(directory: Path, *, run_id: str | None = None) -> Checkpoint | N
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Load one checkpoint folder. Raises `DataError` naming it when anything in it is missing or damaged."""
+    """Load one checkpoint folder. Raises `DataError` naming it when anything in it is missing, damaged or newer."""
     try:
         state = read_json(path / STATE_FILE)
+        read_format(path / STATE_FILE, state)
         for part, checksum in _checksums(path).items():
             if checksum != state["sha256"][part]:
                 raise ValueError(f"{part}.safetensors is not the file that was saved")
@@ -90,6 +91,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         if path.name != checkpoint_name(update):
             raise ValueError(f"it holds the state after {update} updates")
         return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path)
+    except NewerFormatError:
+        raise
     except (DataError, SafetensorError, OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise DataError(
             f"{path}: marked complete but cannot be loaded ({error}). "

@@ -31,6 +31,7 @@ from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.store.files import TEMPORARY_PREFIX, remove_leftovers, write_text
+from gmc.store.formats import FORMAT, NewerFormatError, read_format
 from gmc.store.saved_settings import write_run_settings
 
 RUN_FILE = "run.toml"
@@ -58,13 +59,17 @@ def checkpoint_name(update: int) -> str:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What run.toml says. weights_hash: SHA-256 of the initial weights, "" until a command has loaded them."""
+    """What run.toml says. weights_hash: SHA-256 of the initial weights, "" until a command has loaded them.
+
+    format: of everything in the run that has no number of its own (settings, logs).
+    """
 
     run_id: str
     model: str
     seed: int
     weights_hash: str
     gmc_version: str
+    format: int = FORMAT
 
 
 class RunDirectory:
@@ -152,14 +157,17 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> "RunDirectory":
-        """Open an existing run. Raises `UsageError` when there is none, `DataError` when its run.toml is damaged."""
+        """Open an existing run. Raises `UsageError` when there is none, `DataError` when its run.toml is damaged or newer."""
         if not (path / RUN_FILE).is_file():
             raise UsageError(f"{path}: no run here ({RUN_FILE} is missing). Start one with `gmc rollout` or `gmc train`.")
         try:
-            record = RunRecord(**tomllib.loads((path / RUN_FILE).read_text("utf-8")))
+            content = tomllib.loads((path / RUN_FILE).read_text("utf-8"))
+            record = RunRecord(**{**content, "format": read_format(path / RUN_FILE, content)})
             for name, value in asdict(record).items():
-                if type(value) is not (int if name == "seed" else str):
+                if type(value) is not (int if name in ("seed", "format") else str):
                     raise TypeError(f"{name} is {value!r}")
+        except NewerFormatError:
+            raise
         except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"{path / RUN_FILE}: damaged ({error}). Restore it from a copy, or use --overwrite.") from error
         return cls(path, record)
