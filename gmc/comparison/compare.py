@@ -14,6 +14,7 @@ from gmc.estimators.errors import EstimatorStageError
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.importance import ImportanceSampling
 from gmc.estimators.normalizer import Normalizer
+from gmc.estimators.sample_size import log_ess_share
 from gmc.scoring.scorer import Scorer
 
 
@@ -80,13 +81,12 @@ def compare_rules(
             not_measured[rule.name] = str(error)
         advance(1)
     log_rho_B = measurer.log_rho_B
-    log_ess = 2 * log_rho_B.logsumexp(0) - (2 * log_rho_B).logsumexp(0) - math.log(len(log_rho_B))
     delays = [stored.version - row.policy_version for group in stored.groups for row in group]
     return Comparison(
         rows=rows,
         not_measured=not_measured,
         responses=len(log_rho_B),
-        ess_share=float(log_ess.exp()),
+        ess_share=math.exp(log_ess_share(log_rho_B)),
         log_rho_quantiles=log_rho_B.quantile(log_rho_B.new_tensor([0.05, 0.5, 0.95])).tolist(),
         delay_mean=math.fsum(delays) / len(delays),
         fresh_agreement=agreement,

@@ -14,6 +14,7 @@ from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.estimators.normalizer import Normalizer
+from gmc.estimators.sample_size import ess_share
 from gmc.gradients.assemble import assemble, behavior_logp
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.gradients.rule_gradient import model_gradient, objective_weights, token_gradient
@@ -112,7 +113,6 @@ class Measurer:
         rho_B = self.log_rho_B[counted_B].clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()
         levels = torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64, device=weight_B.device)
         low, middle, high = torch.quantile(weight_B, levels).tolist()
-        squared = float((weight_B**2).sum())
         return Weights(
             q05=low,
             q50=middle,
@@ -120,7 +120,7 @@ class Measurer:
             largest=float(weight_B.max()),
             kept_share=float((weight_BT[mask_BT] != 0).double().mean()),
             removed_mass=float(torch.where(rho_B - weight_B > 1e-5 * rho_B, rho_B - weight_B, 0.0).mean()),
-            ess_share=float(weight_B.sum()) ** 2 / (len(weight_B) * squared) if squared > 0 else 0.0,
+            ess_share=ess_share(weight_B),
         )
 
     @property

@@ -11,16 +11,7 @@ from torch import Tensor
 from gmc.estimators.base import Estimator, EstimatorSettings
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.normalizer import Normalizer
-
-
-def log_ess_fraction(log_weight_B: Tensor) -> float:
-    """log of (Σw)²/(B·Σw²), the effective sample size as a share of B, from log weights; 0 when all are equal.
-
-    In the log domain 2·lse(ℓ) − lse(2ℓ) no small constant is needed in the denominator; one would win against ratios of long
-    responses. Source: arXiv 2602.17616, section on step sizes.
-    """
-    log_ess = 2 * torch.logsumexp(log_weight_B, 0) - torch.logsumexp(2 * log_weight_B, 0)
-    return float(log_ess) - math.log(log_weight_B.numel())
+from gmc.estimators.sample_size import log_ess_share
 
 
 class VCPO(Estimator):
@@ -67,7 +58,7 @@ class VCPO(Estimator):
         return torch.exp(log_weight_B)[:, None] * batch.advantages_B1 * batch.logp_BT
 
     def learning_rate_scale(self, batch: Batch) -> float:
-        """min{1, (ESS/B)/e₀}^p over all sequences of the batch."""
+        """min{1, (ESS/B)/e₀}^p over all sequences of the batch (arXiv 2602.17616, section on step sizes)."""
         power = {"sqrt": 0.5, "linear": 1.0, "off": 0.0}[self.settings.lr_rule]
         return math.exp(power * min(0.0, self._log_ess(batch) - math.log(self.settings.base_ess)))
 
@@ -78,7 +69,7 @@ class VCPO(Estimator):
     def _log_ess(self, batch: Batch) -> float:
         log_rho_B = batch.log_rho_B.detach()
         cap = math.log(self.settings.c) if self.settings.ess_weights == "truncated" else math.inf
-        return log_ess_fraction(log_rho_B.clamp(max=cap))
+        return log_ess_share(log_rho_B.clamp(max=cap))
 
     def _log_norm_B(self, batch: Batch) -> Tensor:
         if self.settings.score_norms == "exact":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gmc.estimators.sample_size import log_ess_share
 from gmc.gradients.assemble import lags
 from gmc.store.shards.groups import Groups
 
@@ -43,13 +44,11 @@ def ratio_metrics(log_ratio_BT: Tensor, mask_BT: Tensor, group_size: int, epsilo
     """Importance ratios of an update batch, raw (before any cap or clip).
 
     log_ratio_BT: log π − log μ per token, zero at padding. Group quantities use ρ̄, the mean ratio of a group; ESS is over
-    sequences, exp(2·lse(ℓ) − lse(2ℓ))/B. removed_mass is the batch mean of (ρ̄ − 1 − ε)₊, logged as its logarithm as well
-    because it overflows first.
+    sequences. removed_mass is the batch mean of (ρ̄ − 1 − ε)₊.
     """
     log_ratio_BT = log_ratio_BT.detach().double()
     log_rho_B = log_ratio_BT.sum(-1)
     log_mean_P = torch.logsumexp(log_rho_B.view(-1, group_size), dim=1) - math.log(group_size)
-    log_ess = 2 * torch.logsumexp(log_rho_B, 0) - torch.logsumexp(2 * log_rho_B, 0) - math.log(len(log_rho_B))
     lengths_B = mask_BT.sum(-1).double()
     tokens = log_ratio_BT[mask_BT]
     clamped = tokens.clamp(-50, 50)
@@ -64,7 +63,7 @@ def ratio_metrics(log_ratio_BT: Tensor, mask_BT: Tensor, group_size: int, epsilo
         "ratio/log_rho_std": log_rho_B.std(unbiased=False).item(),
         "ratio/log_rho_max": log_rho_B.max().item(),
         "ratio/log_per_token_mean": (log_rho_B / lengths_B.clamp(min=1)).mean().item(),
-        "ratio/ess_share": log_ess.exp().item(),
+        "ratio/ess_share": math.exp(log_ess_share(log_rho_B)),
         "ratio/removed_mass": removed_P.mean().item(),
         "ratio/groups_capped_share": (log_mean_P > math.log1p(epsilon)).double().mean().item(),
         "ratio/kept_share": (log_rho_B <= math.log1p(epsilon)).double().mean().item(),
