@@ -22,23 +22,54 @@ def model(request):
     return model
 
 
-@pytest.fixture(params=["private kernel", "no kernel", "another signature", "other numbers"])
+def refuse_grouped_heads(operator):
+    def forward(query, key, value, *rest, scale):
+        if query.shape[1] != key.shape[1]:
+            raise RuntimeError("query and key differ in heads")
+        return operator(query, key, value, *rest, scale=scale)
+
+    return forward
+
+
+DOUBLES = {
+    "no forward": ("FORWARD", None),
+    "another signature": (
+        "FORWARD",
+        lambda operator: lambda query, key, value, causal: operator(query, key, value, 0.0, causal),
+    ),
+    "other numbers": ("FORWARD", lambda operator: lambda *tensors, scale: operator(*tensors, scale=2 * scale)),
+    "one head a key": ("FORWARD", refuse_grouped_heads),
+    "causal only": ("FORWARD", lambda operator: lambda *head, scale: operator(*head[:4], True, scale=scale)),
+    "another log-sum-exp": ("FORWARD", lambda op: lambda *head, scale: (op(*head, scale=scale)[0], head[0].exp2().sum(-1))),
+    "no backward": ("BACKWARD", None),
+    "other gradients": ("BACKWARD", lambda operator: lambda *head, scale: operator(*head, scale=scale)[::-1]),
+}
+
+
+@pytest.fixture(params=["private kernel", *DOUBLES])
 def kernel(request, monkeypatch):
-    """torch with its private flash kernel, and three releases to come: without it, or with one that changed."""
-    operator = getattr(torch.ops.aten, attention.FORWARD)
-    changed = {
-        "no kernel": None,
-        "another signature": lambda query, key, value, causal: operator(query, key, value, 0.0, causal),
-        "other numbers": lambda *tensors, scale: operator(*tensors, scale=2 * scale),
-    }
-    if request.param in changed:
-        monkeypatch.setattr(attention, "FORWARD", "gmc_test_double")
-        if changed[request.param] is not None:
-            monkeypatch.setattr(torch.ops.aten, "gmc_test_double", changed[request.param], raising=False)
+    """torch with its private flash kernel, and releases to come: without it, or with one that changed."""
+    if request.param in DOUBLES:
+        which, change = DOUBLES[request.param]
+        operator = getattr(torch.ops.aten, getattr(attention, which))
+        monkeypatch.setattr(attention, which, "gmc_test_double")
+        if change is not None:
+            monkeypatch.setattr(torch.ops.aten, "gmc_test_double", change(operator), raising=False)
     attention.flash_kernels.cache_clear()
     assert (attention.flash_kernels() is None) == (request.param != "private kernel")
     yield request.param
     attention.flash_kernels.cache_clear()
+
+
+def test_the_kernel_is_found_whatever_the_caller_has_set():
+    attention.flash_kernels.cache_clear()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            assert attention.flash_kernels() is not None
+    finally:
+        torch.set_default_dtype(torch.float32)
+        attention.flash_kernels.cache_clear()
 
 
 @pytest.fixture

@@ -40,25 +40,30 @@ class FlashKernels(NamedTuple):
 
 @cache
 def flash_kernels() -> FlashKernels | None:
-    """The CPU flash kernel of this torch, None where it is missing or no longer what it was: tried on a few numbers."""
+    """The CPU flash kernel of this torch, None where it is missing or no longer what it was: tried as it is used here."""
     with torch.autocast("cpu", enabled=False), torch.inference_mode(False), torch.enable_grad():
-        return _tried_kernels()
+        try:
+            kernels = FlashKernels(getattr(torch.ops.aten, FORWARD), getattr(torch.ops.aten, BACKWARD))
+            as_before = _agrees(kernels, keys=6, causal=True) and _agrees(kernels, keys=5, causal=False)
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            return None
+    return kernels if as_before else None
 
 
-def _tried_kernels() -> FlashKernels | None:
-    try:
-        kernels = FlashKernels(getattr(torch.ops.aten, FORWARD), getattr(torch.ops.aten, BACKWARD))
-        query = torch.linspace(-1, 1, 24).reshape(1, 1, 6, 4)
-        output, logsumexp = kernels.forward(query, query, query, 0.0, True, scale=0.5)
-        grads = kernels.backward(torch.ones_like(output), query, query, query, output, logsumexp, 0.0, True, scale=0.5)
-    except (AttributeError, RuntimeError, TypeError, ValueError):
-        return None
-    leaf = query.clone().requires_grad_()
-    wanted = scaled_dot_product_attention(leaf, leaf, leaf, is_causal=True, scale=0.5)
-    wanted.sum().backward()  # type: ignore[no-untyped-call]
-    scores = (query @ query.transpose(2, 3) * 0.5).masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
-    pairs = ((output, wanted), (logsumexp, scores.logsumexp(-1)), (sum(grads), leaf.grad))
-    return kernels if all(torch.allclose(a, b, atol=1e-5) for a, b in pairs) else None  # type: ignore[arg-type]
+def _agrees(kernels: FlashKernels, *, keys: int, causal: bool) -> bool:
+    """Whether both kernels give what softmax gives, for two query heads that share a key head."""
+    query = torch.linspace(-1, 1, 48, dtype=torch.float32, device="cpu").reshape(1, 2, 6, 4)
+    key = query[:, :1, :keys]
+    output, logsumexp = kernels.forward(query, key, key, 0.0, causal, scale=0.5)
+    grads = kernels.backward(query, query, key, key, output, logsumexp, 0.0, causal, scale=0.5)
+    leaves = [tensor.clone().requires_grad_() for tensor in (query, key, key)]
+    scores = leaves[0] @ leaves[1].mT * 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf)
+    wanted = scores.softmax(-1) @ leaves[2]
+    wanted_grads = torch.autograd.grad(wanted, leaves, query)
+    pairs = zip((output, logsumexp, *grads), (wanted, scores.logsumexp(-1), *wanted_grads), strict=True)
+    return all(found.shape == expected.shape and torch.allclose(found, expected, atol=1e-5) for found, expected in pairs)
 
 
 def shared_prompt_attention(
