@@ -10,6 +10,7 @@ An update runs the stages in this order; a rule overrides only what it changes.
 4. `learning_rate_scale(batch) -> float`; the schedule's rate is restored after the step.
 
 How the known rules fit, none of them touching the trainer:
+
 - **GMC, TIC, truncation** (weights of a response or group): stage 2 returns `weight.detach() * advantage * logp`.
 - **GRPO, DAPO, GSPO, BAPO** (clipped surrogates): stage 2 returns the min; GSPO builds s = exp(mean log-ratio) with gradient;
   BAPO first searches its two bounds over `batch` and then clips.
