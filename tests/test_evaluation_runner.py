@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from evaluation_parts import ScriptedEngine, run, subject, sums, tokenizer
 
+from gmc import __version__
 from gmc.engines.base import Sampling
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.evaluation import runner
@@ -68,6 +69,7 @@ def test_stop_strings_of_the_template_reach_the_engine(tmp_path: Path) -> None:
 def test_record_says_everything_that_decides_the_numbers(tmp_path: Path) -> None:
     problems = sums(3)
     record = json.loads(run(tmp_path, problems=problems, top_p=0.9).scores_path.read_text())
+    assert (record["format"], record["gmc_version"]) == (2, __version__)
     assert record["spec"]["top_p"] == 0.9
     assert record["spec"]["template_id"] == "arithmetic-v1"
     assert record["problems"]["content_hash"] == problems.content_hash
