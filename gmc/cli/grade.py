@@ -16,8 +16,7 @@ def grade(
     """Grade one response and show what was extracted, from where, and which tier decided."""
     import sys
 
-    from gmc.grading.explain import describe, shortened
-    from gmc.grading.explain import explain
+    from gmc.grading.explain import describe, explain, shortened
     from gmc.store.files import strict_json
 
     text = sys.stdin.read() if response == "-" else response

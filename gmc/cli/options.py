@@ -8,9 +8,11 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
+from gmc.config.described import flag_of_field
 from gmc.config.fields import bounds_text, choices, default_text
 from gmc.config.flags import flag_of
 from gmc.config.layers import field_of
+from gmc.errors import UsageError
 
 RUN_PANEL = "Run"
 SETTINGS_PANEL = "Settings"
@@ -59,20 +61,25 @@ def settings_options(table: Mapping[str, str], names: Sequence[str], **panels: s
 
 
 def dataclass_options(
-    cls: type[Any], *, panel: str, flag_of_field: Callable[[Any], str], lists: Sequence[str] = (), without: Sequence[str] = ()
+    cls: type[Any], panel: str | None = None, *, lists: Sequence[str] = (), without: Sequence[str] = ()
 ) -> Callable[[Command], Command]:
-    """The same for the fields of a dataclass that say their meaning. lists: fields of which several values may be given."""
+    """The same for the described fields of a dataclass; a value that is not given is None.
+
+    panel: for those that name none; lists: fields of which several values may be given.
+    """
     made = []
     for each in fields(cls):
-        if each.name in without:
+        if "meaning" not in each.metadata or each.name in without:
             continue
-        default = each.metadata.get("default_text") or ("" if each.default is MISSING else f"{each.default:g}")
-        several = "; several, as 1,2,4, are compared" if each.name in lists else ""
-        text = f"{each.metadata['meaning']}{several}." + (
-            "" if default == "" or each.type is bool else f" (default: {default})"
+        facts, plain = each.metadata, each.type is bool or each.default in (MISSING, None)
+        default = facts.get("default_text") or (
+            "" if plain else f"{each.default:g}" if isinstance(each.default, float) else str(each.default)
         )
+        several = "; several, as 1,2,4, are compared" if each.name in lists else ""
+        text = f"{facts['meaning']}{several}.{f' (default: {default})' if default else ''}"
         kind = str if each.name in lists else get_args(each.type)[0] if get_args(each.type) else each.type
-        made.append(_option(each.name, flag_of_field(each), kind, text, "N,N,..." if several else None, panel))
+        flag, metavar = flag_of_field(each), "N,N,..." if several else None
+        made.append(_option(each.name, flag, kind, text, metavar, facts.get("panel", panel), facts.get("envvar")))
     return _with_options(made)
 
 
@@ -108,6 +115,16 @@ def _setting_option(name: str, key: str, panel: str | None) -> inspect.Parameter
     return _option(name, flag, kind, text, metavar, panel)
 
 
-def _option(name: str, flag: str, kind: Any, text: str, metavar: str | None, panel: str | None) -> inspect.Parameter:
-    option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel)
+def _option(
+    name: str, flag: str, kind: Any, text: str, metavar: str | None, panel: str | None, envvar: str | None = None
+) -> inspect.Parameter:
+    option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel, envvar=envvar)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+def whole_numbers(flag: str, text: str, *, least: int = 0) -> list[int]:
+    """The numbers of a list such as 8,16,32, each once. Raises `UsageError` for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise UsageError(f"{flag} {text}: write whole numbers of at least {least}, separated by commas, such as 8,16,32")
+    return [int(part) for part in dict.fromkeys(parts)]
