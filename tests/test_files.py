@@ -1,78 +1,17 @@
-"""What is on the disk when: every writer's order of flushes and renames, recorded."""
+"""Durable files: the order of flushes and renames, what an error or a crash leaves, and logs."""
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from shard_samples import write_sample
-from test_scheduled_source import Maker, make_source
+from recorded_disk import recorded, require_durable_file, require_durable_folder, require_durable_names
 
-from gmc.delays.base import GroupRef
-from gmc.delays.schedule import schedule_of_run, write_schedule
 from gmc.errors import GmcError
-from gmc.live import exclusive
-from gmc.live.heartbeats import HeartbeatWriter
-from gmc.models import load_model
 from gmc.store import files
-from gmc.store.checkpoints import save_checkpoint
-from gmc.store.policies import publish_policy
-from gmc.store.run_directory import RunDirectory
 
 pytestmark = pytest.mark.unit
-
-Event = tuple[str, Path]
-
-
-@contextmanager
-def recorded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
-    """Flushes ("sync", path) and renames ("rename", target) in order."""
-    events: list[Event] = []
-    fsync, replace, rename = os.fsync, os.replace, os.rename
-
-    def synced(descriptor: int) -> None:
-        events.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
-        fsync(descriptor)
-
-    def moved(call: Any) -> Any:
-        def move(source: Any, target: Any, **options: Any) -> None:
-            events.append(("from", Path(source)))
-            events.append(("rename", Path(target)))
-            call(source, target, **options)
-
-        return move
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", synced)
-        patch.setattr(os, "replace", moved(replace))
-        patch.setattr(os, "rename", moved(rename))
-        yield events
-
-
-def require_durable_file(events: list[Event], path: Path) -> int:
-    """The file was flushed under its temporary name, renamed, and its folder flushed after it; returns the rename's place."""
-    place = max(index for index, event in enumerate(events) if event == ("rename", path))
-    temporary = events[place - 1][1]
-    assert ("sync", temporary) in events[: place - 1], f"{path.name} was renamed before its content was flushed"
-    assert ("sync", path.parent) in events[place + 1 :], f"the folder of {path.name} was not flushed after the rename"
-    return place
-
-
-def require_durable_folder(events: list[Event], path: Path) -> None:
-    """All of the folder was flushed before its rename, its parent after it, and READY was written last."""
-    place = max(index for index, event in enumerate(events) if event == ("rename", path))
-    temporary = events[place - 1][1]
-    flushed = {one for kind, one in events[:place] if kind == "sync"}
-    for entry in path.rglob("*"):
-        if entry.name != files.READY:
-            assert temporary / entry.relative_to(path) in flushed, f"{entry.name} was not flushed before the folder's rename"
-    assert temporary in flushed
-    ready = require_durable_file(events, path / files.READY)
-    assert ("sync", path.parent) in events[place + 1 : ready], "the parent was not flushed before READY"
 
 
 def test_a_text_file(tmp_path, monkeypatch):
@@ -89,69 +28,23 @@ def test_a_json_file(tmp_path, monkeypatch):
     assert files.read_json(tmp_path / "a.json") == {"a": [1, None]}
 
 
-def test_a_shard(tmp_path, monkeypatch):
+@pytest.mark.parametrize("missing", [0, 1, 3])
+def test_new_folders_are_durable_in_those_that_hold_them(tmp_path, monkeypatch, missing):
+    folder = tmp_path.joinpath(*"abc"[:missing])
     with recorded(monkeypatch) as events:
-        path = write_sample(tmp_path)
-    require_durable_file(events, path)
+        files.write_text(folder / "a.txt", "text")
+    require_durable_names(events, folder / "a.txt", tmp_path)
+    with recorded(monkeypatch) as events, files.ready_directory(tmp_path.joinpath(*"xyz"[:missing], "v")) as filled:
+        (filled / "content").write_text("x")
+    require_durable_names(events, tmp_path.joinpath(*"xyz"[:missing], "v"), tmp_path)
 
 
-def test_the_shard_of_a_source(tmp_path, monkeypatch):
-    source = make_source(tmp_path, 0, maker=Maker())
-    with recorded(monkeypatch) as events:
-        source.launch(0)
-    require_durable_file(events, tmp_path / "b000000-v000000.parquet")
-
-
-def test_a_checkpoint(tmp_path, monkeypatch):
-    state = {"w": torch.ones(3)}
-    with recorded(monkeypatch) as events:
-        save_checkpoint(tmp_path, 4, weights=state, optimizer=state, estimator={}, extra={"run_id": "r"}, keep=2)
-    require_durable_folder(events, tmp_path / "u000004")
-
-
-def test_a_policy_and_its_replacement(tmp_path, monkeypatch):
-    model = load_model("embedded")
-    with recorded(monkeypatch) as events:
-        path = publish_policy(model, tmp_path, 3, "run")
-    require_durable_folder(events, path)
-    with torch.no_grad():
-        model.trainable[0].add_(1)
-    with recorded(monkeypatch) as events:
-        publish_policy(model, tmp_path, 3, "run")
-    require_durable_folder(events, path)
-    assert files.is_ready(path)
-
-
-def test_a_run_and_its_settings(tmp_path, monkeypatch):
-    with recorded(monkeypatch) as events:
-        run = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
-        run.bind_weights("a" * 64)
-    assert [event for event in events if event == ("rename", run.path / "run.toml")] == [("rename", run.path / "run.toml")] * 2
-    require_durable_file(events, run.path / "run.toml")
-
-
-def test_a_schedule(tmp_path, monkeypatch):
-    rows = schedule_of_run([[GroupRef(0, 0)]], {0: 0})
-    with recorded(monkeypatch) as events:
-        write_schedule(tmp_path / "s.parquet", rows)
-    require_durable_file(events, tmp_path / "s.parquet")
-
-
-def test_a_heartbeat(tmp_path, monkeypatch):
-    writer = HeartbeatWriter(tmp_path, "me", 60.0)
-    with recorded(monkeypatch) as events:
-        writer.write("working")
-    require_durable_file(events, tmp_path / "me.json")
-
-
-def test_a_claim(tmp_path, monkeypatch):
-    with recorded(monkeypatch) as events:
-        assert exclusive.record_once(tmp_path / "b000001.1", {"follower": "me"})
-    place = events.index(("rename", tmp_path / "b000001.1"))
-    staged = events[place - 1][1]
-    assert ("sync", staged / exclusive.RECORD) in events[:place]
-    assert ("sync", staged) in events[:place]
-    assert ("sync", tmp_path) in events[place + 1 :]
+def test_a_folder_is_flushed_with_all_that_is_in_it(tmp_path, monkeypatch):
+    with recorded(monkeypatch) as events, files.ready_directory(tmp_path / "v") as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "deep.txt").write_text("deep")
+        (folder / "content").write_text("x")
+    require_durable_folder(events, tmp_path / "v")
 
 
 def test_setting_a_folder_aside_takes_the_marker_away_first(tmp_path, monkeypatch):

@@ -85,6 +85,9 @@ class TwoParameterModel:
     def trainable(self) -> list[nn.Parameter]:
         return list(self.network.parameters())
 
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self.network.state_dict())
+
     @property
     def values(self) -> tuple[float, float]:
         return self.network.a.item(), self.network.b.item()

@@ -17,7 +17,7 @@ from pathlib import Path
 from gmc.errors import DataError
 from gmc.live import exclusive
 from gmc.live.heartbeats import Watcher
-from gmc.store.files import fsync_directory
+from gmc.store.files import fsync_directory, make_directory
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory, rollout_name
 
 CLAIM = re.compile(r"b(\d{6,})\.(\d+)")
@@ -155,7 +155,7 @@ def reopen_lost(run: RunDirectory) -> list[int]:
 def _move_shard(run: RunDirectory, batch: int) -> None:
     """Any number of processes may do this at once: the first moves, the others find nothing."""
     for staged in _decision_path(run, batch).glob("*.parquet"):
-        run.rollouts.mkdir(parents=True, exist_ok=True)
+        make_directory(run.rollouts)
         try:
             os.replace(staged, run.rollouts / staged.name)
         except FileNotFoundError:

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from gmc.store.files import fsync_directory, fsync_file, read_json, temporary_name, write_json
+from gmc.store.files import fsync_directory, fsync_file, make_directory, read_json, temporary_name, write_json
 
 RECORD = "record.json"
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -18,7 +18,7 @@ TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 def stage(path: Path) -> Path:
     """A new folder beside `path`, to be filled and then given to `decide`; no reader takes it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     folder = temporary_name(path)
     folder.mkdir()
     return folder

@@ -64,6 +64,14 @@ def fsync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(directory: Path) -> None:
+    """Make a folder and those above it, each durable in the one that holds it: what lies in a lost folder is lost."""
+    missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        fsync_directory(folder.parent)
+
+
 def fsync_file(path: Path) -> None:
     """Flush the contents of a closed file."""
     with open(path, "rb") as file:
@@ -117,7 +125,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary file name to write to; on success flush it and rename it to `path`, on error remove it."""
     temporary = temporary_name(path)
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         try:
             yield temporary
             fsync_file(temporary)
@@ -136,7 +144,7 @@ def ready_directory(path: Path) -> Iterator[Path]:
     """
     temporary = temporary_name(path)
     with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
         try:
             temporary.mkdir()
             yield temporary

@@ -14,7 +14,7 @@ from gmc.errors import GmcError
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.rollouts.source import RolloutSource
 from gmc.store.checkpoints import save_checkpoint
-from gmc.store.files import append_jsonl, fsync_file
+from gmc.store.files import append_jsonl, fsync_directory, fsync_file
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import Groups
@@ -121,6 +121,7 @@ class Session:
         for log in (self.run.used, self.run.metrics):
             if log.exists():
                 fsync_file(log)
+        fsync_directory(self.run.path)  # the logs' own names, which appending to them does not make durable
         updater, rule = self.updater, RuleCalls(self.updater.estimator, self.version)
         save_checkpoint(
             self.run.checkpoints,
