@@ -1,8 +1,9 @@
 """A language model with everything gmc needs of it: network, tokenizer, end ids, vocabulary; loading and hashing."""
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,22 @@ def _refusal(folder: str, part: str, error: Exception, trust_remote_code: bool) 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def autocast(network: PreTrainedModel, dtype: torch.dtype | None) -> contextlib.AbstractContextManager[None]:
+    """Autocast to `dtype` on the network's device, or nothing for None and float32."""
+    enabled = dtype is not None and dtype != torch.float32
+    context: contextlib.AbstractContextManager[None] = torch.autocast(network.device.type, dtype, enabled=enabled)
+    return context
+
+
+@contextlib.contextmanager
+def attention(network: PreTrainedModel, name: str) -> Iterator[None]:
+    """While this is open, the network's layers call the attention that transformers knows by this name."""
+    config = network.config.get_text_config()
+    before = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before

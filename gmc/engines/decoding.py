@@ -4,8 +4,7 @@
 `AnyState` works for every transformers cache (sliding windows, recurrent layers) and lets the network build its masks.
 """
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,7 +14,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from gmc.models import LanguageModel
+from gmc.models import LanguageModel, attention
 
 GROUPED = "gmc_grouped_query"
 """The name under which transformers finds `grouped_query_attention`."""
@@ -174,7 +173,7 @@ class FullAttentionState:
         return order
 
     def _forward(self, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor) -> Tensor:
-        with _attention(self._network.config.get_text_config(), GROUPED):
+        with attention(self._network, GROUPED):
             output = self._network(
                 input_ids=ids_BT,
                 position_ids=positions_BT,
@@ -230,13 +229,3 @@ def _complement(kept: Tensor, rows: int) -> Tensor:
     missing = torch.ones(rows, dtype=torch.bool, device=kept.device)
     missing[kept[kept < rows]] = False
     return missing.nonzero().squeeze(1)
-
-
-@contextlib.contextmanager
-def _attention(config: Any, name: str) -> Iterator[None]:
-    before = config._attn_implementation
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = before

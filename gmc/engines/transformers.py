@@ -15,7 +15,7 @@ from gmc.engines.rows import Rows
 from gmc.engines.sampling import next_tokens, uniform_noise
 from gmc.engines.stopping import StopStrings
 from gmc.errors import DataError, UsageError
-from gmc.models import LanguageModel
+from gmc.models import LanguageModel, autocast
 
 CACHE_BYTES = 4 * 2**30
 """Key-value cache of the rows decoded at once, on a CPU. A GPU uses a quarter of its memory."""
@@ -73,13 +73,8 @@ class TransformersEngine(Engine):
         """
         self._check(prompts, group_size, sampling, seeds)
         completions: list[list[Completion]] = [[] for _ in prompts]
-        autocast = torch.autocast(
-            self._model.device.type,
-            self._compute_dtype,
-            enabled=self._compute_dtype not in (None, torch.float32),
-        )
         for units in self._batches(prompts, group_size, sampling.max_tokens):
-            with torch.inference_mode(), autocast:
+            with torch.inference_mode(), autocast(self._model.network, self._compute_dtype):
                 decoded = self._decode(units, prompts, sampling, seeds, progress or _silent)
             for unit in units:
                 completions[unit.prompt].extend(next(decoded) for _ in range(unit.count))

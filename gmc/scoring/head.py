@@ -26,14 +26,10 @@ def token_logp(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targ
 
 
 @torch.no_grad()
-def token_moments(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float) -> tuple[Tensor, Tensor]:
-    """Entropy −Σ π log π (nats) and collision probability Σ π² of each next-token distribution: entropy_R, collision_R."""
-    parts = [
-        logits_moments(linear(chunk, weight_VD, bias_V), temperature)
-        for chunk in torch.split(hidden_RD.float(), _chunk_rows(weight_VD.shape[0]))
-    ]
-    entropies, collisions = zip(*parts, strict=True)
-    return torch.cat(entropies), torch.cat(collisions)
+def token_entropies(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
+    """Entropy −Σ π log π (nats) of each next-token distribution: entropy_R."""
+    chunks = torch.split(hidden_RD.float(), _chunk_rows(weight_VD.shape[0]))
+    return torch.cat([logits_entropies(linear(chunk, weight_VD, bias_V), temperature) for chunk in chunks])
 
 
 def logits_logp(logits_RV: Tensor, targets_R: Tensor, temperature: float) -> Tensor:
@@ -43,10 +39,10 @@ def logits_logp(logits_RV: Tensor, targets_R: Tensor, temperature: float) -> Ten
 
 
 @torch.no_grad()
-def logits_moments(logits_RV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Entropy (nats) and collision probability of softmax(logits / temperature): entropy_R, collision_R."""
+def logits_entropies(logits_RV: Tensor, temperature: float) -> Tensor:
+    """Entropy (nats) of softmax(logits / temperature): entropy_R."""
     probabilities_RV = (logits_RV.float() / temperature).softmax(-1)
-    return -torch.xlogy(probabilities_RV, probabilities_RV).sum(-1), probabilities_RV.square().sum(-1)
+    return -torch.xlogy(probabilities_RV, probabilities_RV).sum(-1)
 
 
 def _chunk_rows(vocabulary_size: int) -> int:

@@ -2,9 +2,9 @@
 
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,9 +12,10 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gmc.errors import UsageError
+from gmc.models import attention, autocast
 from gmc.scoring.attention import SHARED_PROMPT
 from gmc.scoring.compiled import CompiledModules, running
-from gmc.scoring.head import logits_logp, logits_moments, token_logp, token_moments
+from gmc.scoring.head import logits_entropies, logits_logp, token_entropies, token_logp
 from gmc.scoring.packing import pack
 from gmc.scoring.plan import MicroBatch, Piece
 
@@ -28,31 +29,18 @@ logger = logging.getLogger(__name__)
 class TokenScores:
     """Scores of the R response tokens of a micro-batch and their places in a [B, T] tensor.
 
-    logp_R carries the graph when gradients are on. entropies_R, collisions_R (Σ π²): None unless asked for.
+    logp_R carries the graph when gradients are on. entropies_R: None unless asked for.
     """
 
     logp_R: Tensor
     rows_R: Tensor
     columns_R: Tensor
     entropies_R: Tensor | None = None
-    collisions_R: Tensor | None = None
-
-
-class Pass(Protocol):
-    """One way to score a micro-batch."""
-
-    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
-        """Log-probs of every response token of the micro-batch, with a graph when gradients are enabled."""
-        ...
-
-    def active(self) -> contextlib.AbstractContextManager[None]:
-        """Hold this open around `run` and around the backward pass that follows."""
-        ...
 
 
 @dataclass(frozen=True)
-class PackedPass:
-    """Every prompt once, every response against it, no padding, logits only in chunks."""
+class Pass(ABC):
+    """One way to score a micro-batch. vocabulary_size: ids of the tokenizer; compute_dtype: autocast type, None for float32."""
 
     network: PreTrainedModel
     vocabulary_size: int
@@ -61,7 +49,21 @@ class PackedPass:
     checkpointing: bool
     compiled: CompiledModules | None = None
 
-    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
+    @abstractmethod
+    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
+        """Log-probs of every response token of the micro-batch, with a graph when gradients are enabled."""
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Hold this open around `run` and around the backward pass that follows."""
+        with checkpointed(self.network, self.checkpointing), running(self.compiled):
+            yield
+
+
+class PackedPass(Pass):
+    """Every prompt once, every response against it, no padding, logits only in chunks."""
+
+    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
         head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
         packed = pack(micro_batch, prompts_P, responses_PG, head.weight.device)
         with autocast(self.network, self.compute_dtype):
@@ -76,50 +78,29 @@ class PackedPass:
         hidden_RD = output.last_hidden_state[0].index_select(0, packed.predict_R)
         weight_VD, bias_V = head_rows(head, self.vocabulary_size)
         logp_R = token_logp(hidden_RD, weight_VD, bias_V, packed.targets_R, self.temperature)
-        entropies_R = collisions_R = None
-        if moments:
-            entropies_R, collisions_R = token_moments(hidden_RD.detach(), weight_VD, bias_V, self.temperature)
-        return TokenScores(logp_R, packed.rows_R, packed.columns_R, entropies_R, collisions_R)
+        entropies_R = token_entropies(hidden_RD, weight_VD, bias_V, self.temperature) if entropies else None
+        return TokenScores(logp_R, packed.rows_R, packed.columns_R, entropies_R)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        config = self.network.config.get_text_config()
-        attention = config._attn_implementation
-        config._attn_implementation = SHARED_PROMPT
-        try:
-            with (
-                checkpointed(self.network, self.checkpointing),
-                running(self.compiled),
-                _head_precision(self.network, self.compute_dtype),
-            ):
-                yield
-        finally:
-            config._attn_implementation = attention
+        """The same with attention that shares prompts, and with the head's precision."""
+        with (
+            attention(self.network, SHARED_PROMPT),
+            super().active(),
+            _head_precision(self.network, self.compute_dtype),
+        ):
+            yield
 
 
-@dataclass(frozen=True)
-class StockPass:
+class StockPass(Pass):
     """The network's own forward, one group at a time, padded right: right for every causal model, soft caps included."""
 
-    network: PreTrainedModel
-    vocabulary_size: int
-    temperature: float
-    compute_dtype: torch.dtype | None
-    checkpointing: bool
-    compiled: CompiledModules | None = None
+    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
+        parts = [self._piece(piece, prompts_P, responses_PG, entropies) for piece in micro_batch.pieces]
+        columns = ("logp_R", "rows_R", "columns_R", *(["entropies_R"] if entropies else []))
+        return TokenScores(*(torch.cat([getattr(part, name) for part in parts]) for name in columns))
 
-    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, moments: bool) -> TokenScores:
-        parts = [self._piece(piece, prompts_P, responses_PG, moments) for piece in micro_batch.pieces]
-        entropies_R = collisions_R = None
-        if moments:
-            entropies_R = torch.cat([part.entropies_R for part in parts if part.entropies_R is not None])
-            collisions_R = torch.cat([part.collisions_R for part in parts if part.collisions_R is not None])
-        logp_R, rows_R, columns_R = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("logp_R", "rows_R", "columns_R")
-        )
-        return TokenScores(logp_R, rows_R, columns_R, entropies_R, collisions_R)
-
-    def _piece(self, piece: Piece, prompts_P: Prompts, responses_PG: Responses, moments: bool) -> TokenScores:
+    def _piece(self, piece: Piece, prompts_P: Prompts, responses_PG: Responses, entropies: bool) -> TokenScores:
         device = self.network.device
         prompt, responses = prompts_P[piece.group], [responses_PG[piece.group][sample] for sample in piece.samples]
         longest = max(map(len, responses))
@@ -142,20 +123,8 @@ class StockPass:
         rows = torch.tensor([piece.group * len(responses_PG[piece.group]) + sample for sample in piece.samples], device=device)
         sequences_R, columns_R = mask.nonzero(as_tuple=True)
         logp_R = logits_logp(logits_RV, targets_R, self.temperature)
-        entropies_R, collisions_R = logits_moments(logits_RV, self.temperature) if moments else (None, None)
-        return TokenScores(logp_R, rows[sequences_R], columns_R, entropies_R, collisions_R)
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        with checkpointed(self.network, self.checkpointing), running(self.compiled):
-            yield
-
-
-def autocast(network: PreTrainedModel, dtype: torch.dtype | None) -> contextlib.AbstractContextManager[None]:
-    """Autocast to `dtype` on the network's device, or nothing for None and float32."""
-    enabled = dtype is not None and dtype != torch.float32
-    context: contextlib.AbstractContextManager[None] = torch.autocast(network.device.type, dtype, enabled=enabled)
-    return context
+        entropies_R = logits_entropies(logits_RV, self.temperature) if entropies else None
+        return TokenScores(logp_R, rows[sequences_R], columns_R, entropies_R)
 
 
 def head_rows(head: torch.nn.Module, vocabulary_size: int) -> tuple[Tensor, Tensor | None]:

@@ -27,10 +27,10 @@ def packed_mismatch(model: LanguageModel) -> str | None:
     packed, stock = PackedPass(*settings), StockPass(*settings)
     try:
         with packed.active():
-            ours_R = packed.run(micro_batch, prompts, groups, moments=False).logp_R
+            ours_R = packed.run(micro_batch, prompts, groups, entropies=False).logp_R
     except (UnsupportedAttentionError, TypeError, ValueError, AttributeError) as error:
         return f"its layers do not accept packed attention ({error})"
     with stock.active():
-        theirs_R = stock.run(micro_batch, prompts, groups, moments=False).logp_R
+        theirs_R = stock.run(micro_batch, prompts, groups, entropies=False).logp_R
     difference = (ours_R - theirs_R).abs().max().item()
     return None if difference <= TOLERANCE else f"log-probs differ by {difference:.2g} between packed and stock forward"

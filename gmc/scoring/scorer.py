@@ -59,7 +59,7 @@ class Forward:
         kept, self._kept = self._kept, {}
         scorer = self._scorer
         if scorer.weight_versions() != self._weights:
-            # Somebody wrote to the weights (lent them to an anchor, say): a graph over the old storage must not be used.
+            # Somebody wrote to the weights (swapped in those of an anchor, say): a graph over the old storage must not be used.
             kept.clear()
         # What is kept goes first, so that its graph is gone before another is built.
         for index in sorted(range(len(self._plan)), key=lambda index: index not in kept):
@@ -71,7 +71,7 @@ class Forward:
                 # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
                 if scored is None or 3 * reduced.tokens < 2 * self._plan[index].tokens:
                     scored = None
-                    scored = scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, moments=False)
+                    scored = scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, entropies=False)
                 torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
 
 
@@ -137,16 +137,15 @@ class Scorer:
         prompts_P: token ids of each prompt, at least one; responses_PG: G responses to each. With the same weights the
         result equals `forward(...).logp_BT` bit for bit. Raises `UsageError` for an empty prompt or unequal group sizes.
         """
-        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, moments=entropies)
-        return Scores(scores["logp"], _mask(responses_PG, self.model.device), scores.get("entropy"))
+        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, entropies=entropies)
+        return scores
 
     def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
         """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`."""
         plan = self.plan(prompts_P, responses_PG)
         largest = max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
-        scores, kept = self._run(plan, prompts_P, responses_PG, moments=False, keep=largest)
-        mask_BT = _mask(responses_PG, self.model.device)
-        return Forward(scores["logp"], mask_BT, self, prompts_P, responses_PG, plan, kept, self.weight_versions())
+        scores, kept = self._run(plan, prompts_P, responses_PG, keep=largest)
+        return Forward(scores.logp_BT, scores.mask_BT, self, prompts_P, responses_PG, plan, kept, self.weight_versions())
 
     def weight_versions(self) -> tuple[int, ...]:
         """How often each parameter has been written to in place, as autograd counts it."""
@@ -168,7 +167,7 @@ class Scorer:
                 continue
             micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
             with self.active_pass.active(), torch.enable_grad():
-                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=False)
+                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, entropies=False)
                 gradients = torch.autograd.grad(scored.logp_R.sum(), parameters, allow_unused=True)
             squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
             log_norms_B[row] = torch.stack(squares).sum().log().cpu()
@@ -176,46 +175,30 @@ class Scorer:
         log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
         return log_norms_B.to(self.model.device)
 
-    @torch.no_grad()
-    def log_score_norm_proxies(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
-        """log Σ_t ‖onehot(y_t) − π_t‖² = log Σ_t (1 − 2π_t(y_t) + Σ_v π_t(v)²) of each response: log_proxies_B, float64.
-
-        The squared score in the logits instead of the parameters: one forward pass with shared prompts, no backward.
-        """
-        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, moments=True)
-        squares_BT = 1 - 2 * scores["logp"].double().exp() + scores["collision"].double()
-        mask_BT = _mask(responses_PG, self.model.device)
-        return torch.where(mask_BT, squares_BT.clamp_min(0), torch.zeros_like(squares_BT)).sum(-1).log()
-
     def _run(
         self,
         plan: Sequence[MicroBatch],
         prompts_P: Prompts,
         responses_PG: Responses,
         *,
-        moments: bool,
+        entropies: bool = False,
         keep: int | None = None,
-    ) -> tuple[dict[str, Tensor], dict[int, TokenScores]]:
+    ) -> tuple[Scores, dict[int, TokenScores]]:
         """Every micro-batch, gathered into detached [B, T] tensors, and the graph of the one to `keep` by its index."""
         mask_BT = _mask(responses_PG, self.model.device)
-        gathered = {name: torch.zeros(mask_BT.shape, device=mask_BT.device) for name in _names(moments)}
+        logp_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+        entropies_BT = torch.zeros_like(logp_BT) if entropies else None
         kept: dict[int, TokenScores] = {}
         for index, micro_batch in enumerate(plan):
             with self.active_pass.active(), torch.set_grad_enabled(index == keep):
-                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, moments=moments)
-            parts = {"logp": scored.logp_R, "entropy": scored.entropies_R, "collision": scored.collisions_R}
-            for name, values_BT in gathered.items():
-                part = parts[name]
-                assert part is not None
-                values_BT[scored.rows_R, scored.columns_R] = part.detach()
+                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, entropies=entropies)
+            logp_BT[scored.rows_R, scored.columns_R] = scored.logp_R.detach()
+            if entropies_BT is not None and scored.entropies_R is not None:
+                entropies_BT[scored.rows_R, scored.columns_R] = scored.entropies_R
             if index == keep:
                 kept[index] = scored
-        self.ranks.add(gathered.values())
-        return gathered, kept
-
-
-def _names(moments: bool) -> Sequence[str]:
-    return ("logp", "entropy", "collision") if moments else ("logp",)
+        self.ranks.add([logp_BT] if entropies_BT is None else [logp_BT, entropies_BT])
+        return Scores(logp_BT, mask_BT, entropies_BT), kept
 
 
 def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
