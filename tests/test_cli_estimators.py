@@ -28,7 +28,7 @@ def test_the_list_names_every_rule_with_scope_and_origin():
     assert result.exit_code == 0
     for found in list_estimators():
         assert re.search(rf"^{found.name} +(token|sequence|group|batch) ", result.stdout, re.MULTILINE), found.name
-    assert "from gmc " in result.stdout
+    assert "from gmc-rl " in result.stdout
 
 
 @pytest.mark.unit

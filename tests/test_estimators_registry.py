@@ -45,7 +45,7 @@ def test_built_in_rules_are_registered_like_any_plugin():
     found = {one.name: one for one in registry.list_estimators()}
     assert {"gmc", "tic", "grpo", "is", "truncated", "token-gmc", "gac", "vcpo", "a3po", "decoupled-ppo"} <= set(found)
     assert all(
-        one.distribution.startswith("gmc ") and one.error is None for one in found.values() if one.name in ("gmc", "gac")
+        one.distribution.startswith("gmc-rl ") and one.error is None for one in found.values() if one.name in ("gmc", "gac")
     )
     assert registry.load_estimator("gmc").name == "gmc"
 
