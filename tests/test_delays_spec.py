@@ -42,7 +42,7 @@ def test_every_family_is_understood(spec, kind, model):
 
 @pytest.mark.unit
 def test_every_example_is_understood():
-    built_in = [plugin.cls for plugin in list_delays() if plugin.distribution.startswith("gmc")]
+    built_in = [plugin.cls for plugin in list_delays() if plugin.distribution.startswith("gmc-rl ")]
     assert {delay.name for delay in built_in} >= {"fixed", "shards", "uniform", "geometric", "lognormal", "length", "schedule"}
     for delay in built_in:
         assert all(delay_class(spec) is delay for spec in delay.examples)
