@@ -124,11 +124,12 @@ def evaluate(
 ) -> "Evaluation":
     """Score the policies of a run, or a model, on benchmarks: `gmc eval`. `.to_frame()` of the result is a table of scores.
 
-    settings: such as {"eval.benchmarks": ["math500"], "eval.samples": 4}; asked: fields of `gmc.evaluation.run.Request`, such
-    as policy="all", base=True, problems="mine.jsonl". Raises `UsageError` or `DataError` for what is not there.
+    settings: such as {"eval.benchmarks": ["math500"], "eval.samples": 4}; asked: fields of `gmc.evaluation.request.Request`,
+    such as policy="all", base=True, problems="mine.jsonl". Raises `UsageError` or `DataError` for what is not there.
     """
     from gmc.errors import UsageError
-    from gmc.evaluation.run import Request, evaluate_run
+    from gmc.evaluation.request import Request
+    from gmc.evaluation.run import evaluate_run
 
     if (run is None) == (model is None):
         raise UsageError("evaluate: give a run or a model, one of them")

@@ -1,5 +1,7 @@
 """`gmc eval`: score policies on benchmarks, with intervals; `gmc eval compare`: two results, paired."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,13 +10,13 @@ import typer
 from gmc.cli import options
 from gmc.cli.eval_arms import arms
 from gmc.config.flags import EVAL_SETTING_OF, flag_names, settings_of_flags
+from gmc.evaluation.request import ASKED, SAMPLED, WHERE, Request
 
 eval_app = typer.Typer(
     help="Score policies on benchmarks: the newest policy of the run on the built-in arithmetic, unless told otherwise.",
     pretty_exceptions_show_locals=False,
 )
 
-ASKED, SAMPLED, WHERE = "What is asked", "How answers are sampled", "Run"
 DEFAULT_RUN = Path("runs/default")
 
 
@@ -26,69 +28,13 @@ DEFAULT_RUN = Path("runs/default")
     **dict.fromkeys(("n", "greedy", "pass_k", "temperature", "top_p", "max_tokens", "seed"), SAMPLED),
     model=WHERE,
 )
+@options.dataclass_options(Request)
 def evaluate(
     context: typer.Context,
-    problems: Annotated[
-        str | None,
-        typer.Option("--problems", help="A problem file or hub id as a benchmark.", show_default=False, rich_help_panel=ASKED),
-    ] = None,
-    question_field: Annotated[
-        str | None, typer.Option("--question-field", help="Question field of --problems.", rich_help_panel=ASKED)
-    ] = None,
-    answer_field: Annotated[
-        str | None, typer.Option("--answer-field", help="Answer field of --problems.", rich_help_panel=ASKED)
-    ] = None,
-    bench_data: Annotated[
-        Path | None,
-        typer.Option(
-            "--bench-data",
-            envvar="GMC_BENCH_DATA",
-            help="Folder with benchmark files (math500.jsonl, …) in place of the hub.",
-            rich_help_panel=ASKED,
-        ),
-    ] = None,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template",
-            help="Prompt template id. (default: the run's own, else the benchmark's)",
-            show_default=False,
-            rich_help_panel=ASKED,
-        ),
-    ] = None,
     run: Annotated[
         Path | None,
         typer.Option("--run", help="Run directory. (default: runs/default)", show_default=False, rich_help_panel=WHERE),
     ] = None,
-    policy: Annotated[
-        str, typer.Option("--policy", help="latest, a version, or all (a curve).", rich_help_panel=WHERE)
-    ] = "latest",
-    base: Annotated[
-        bool, typer.Option("--base", help="Also evaluate the model the run started from, and compare.", rich_help_panel=WHERE)
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder for results. (default: RUN/evals, or evals for --model)",
-            show_default=False,
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where a killed evaluation stopped.", rich_help_panel=WHERE)
-    ] = False,
-    last_number: Annotated[
-        bool,
-        typer.Option(
-            "--last-number",
-            help="Take a number that merely stands last for an answer (never done in training).",
-            rich_help_panel=SAMPLED,
-        ),
-    ] = False,
-    batch_sequences: Annotated[
-        int, typer.Option("--batch-sequences", help="Responses generated at once.", min=1, rich_help_panel=SAMPLED)
-    ] = 256,
     set_: options.SetOption = None,
     dry_run: options.DryRunOption = False,
     json: options.JsonOption = False,
@@ -104,55 +50,32 @@ def evaluate(
     from gmc.errors import UsageError
     from gmc.resolving.resolve import resolve_settings
     from gmc.resolving.settled import settled_settings
+    from gmc.store.run_directory import RunDirectory
 
-    model, bench, pass_k = said["model"], said["bench"], said["pass_k"]
-    if model is not None and run is not None:
+    flags = {name: said.pop(name) for name in EVAL_SETTING_OF}
+    request = Request(**{name: value for name, value in said.items() if value is not None})
+    by_model = flags["model"] is not None
+    if by_model and run is not None:
         raise UsageError("--model and --run exclude each other: a run's policies are chosen with --policy")
-    if model is not None and (base or policy != "latest"):
+    if by_model and (request.base or request.policy != "latest"):
         raise UsageError("--base and --policy belong to a run, not to --model")
-    run = run or DEFAULT_RUN
-    settled = None if model is not None else settled_settings(run, resume=False, overwrite=False)
+    settled = None if by_model else settled_settings(run or DEFAULT_RUN, resume=False, overwrite=False)
     settings = resolve_settings(
         settled=settled,
-        flags=settings_of_flags(
-            {
-                **said,
-                "bench": _benchmark_names(bench) if bench else [] if problems else None,
-                "pass_k": _numbers(pass_k) if pass_k else None,
-            },
-            EVAL_SETTING_OF,
-        ),
+        flags=settings_of_flags(flags | _lists(flags, request.problems), EVAL_SETTING_OF),
         flag_names=flag_names(EVAL_SETTING_OF),
         assignments=set_ or (),
     )
     if dry_run:
         print_settings(settings, as_json=json)
         return
-
-    from gmc.evaluation.run import Request
-    from gmc.store.run_directory import RunDirectory
-
-    opened = RunDirectory.open(run) if model is None else None
-    request = Request(
-        run=opened,
-        policy=policy,
-        base=base,
-        problems=problems,
-        question_field=question_field,
-        answer_field=answer_field,
-        data_directory=bench_data,
-        template=template,
-        last_number=last_number,
-        batch_sequences=batch_sequences,
-        trained=settled is not None and bool(settled.values),
-        out=out,
-        resume=resume,
-    )
+    opened = None if by_model else RunDirectory.open(run or DEFAULT_RUN)
     if opened is not None:
         opened.save_settings("eval", settings)
     from gmc.cli.eval_view import run_evaluation  # last: it imports torch
 
-    run_evaluation(request, settings, as_json=json)
+    trained = settled is not None and bool(settled.values)
+    run_evaluation(replace(request, run=opened, trained=trained), settings, as_json=json)
 
 
 eval_app.command("arms")(arms)
@@ -178,19 +101,15 @@ def compare(
         print_json(comparison_record(comparison))
 
 
-def _benchmark_names(texts: list[str]) -> list[str]:
+def _lists(flags: Mapping[str, Any], problems: str | None) -> dict[str, Any]:
+    """The flags that are lists; with a problem file and no --bench, that file is the only benchmark."""
     from gmc.errors import UsageError
 
-    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
-    if not names:
+    bench, pass_k = flags["bench"], flags["pass_k"]
+    names = [name.strip() for text in bench or () for name in text.split(",") if name.strip()]
+    if bench and not names:
         raise UsageError("--bench is empty; give a benchmark or a suite, or leave it out for the arithmetic")
-    return names
-
-
-def _numbers(text: str) -> list[int]:
-    from gmc.errors import UsageError
-
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise UsageError(f"--pass-k {text}: write whole numbers separated by commas, such as 1,4")
-    return [int(part) for part in parts]
+    return {
+        "bench": names or ([] if problems else None),
+        "pass_k": options.whole_numbers("--pass-k", pass_k) if pass_k else None,
+    }

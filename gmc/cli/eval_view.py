@@ -17,7 +17,8 @@ from gmc.evaluation.report import (
     settings_line,
     warning_lines,
 )
-from gmc.evaluation.run import Evaluation, Request, evaluate_run
+from gmc.evaluation.request import Request
+from gmc.evaluation.run import Evaluation, evaluate_run
 from gmc.evaluation.runner import Progress
 from gmc.evaluation.subjects import Candidate
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from gmc.config.settings import RunSettings
 from gmc.evaluation.compare import Comparison, compare, comparison_record
 from gmc.evaluation.plan import Task, make_task
+from gmc.evaluation.request import Request
 from gmc.evaluation.results import Result
 from gmc.evaluation.scores import mean_score
 from gmc.evaluation.session import Watch, evaluate_all
 from gmc.evaluation.statistics import Estimate
 from gmc.evaluation.subjects import Candidate, base_candidate, model_candidate, run_candidates
 from gmc.problems.benchmarks import SUITES, file_benchmark, select_benchmarks
-from gmc.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import pandas
@@ -24,31 +24,6 @@ log = logging.getLogger(__name__)
 
 MODEL_RESULTS = Path("evals")
 """Where results of a model that belongs to no run go."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is evaluated, and how it is asked beyond what the settings say.
-
-    run: whose policies; None evaluates `settings.model.source`. policy: "latest", a version or "all". base: the model the run
-    started from, too. problems: a problem file or hub id as one more benchmark, with its fields. data_directory: a folder of
-    benchmark files in place of the hub. template: a prompt template id instead of the run's own. last_number: a number that
-    merely stands last counts as an answer. trained: whether the settings are those that the run was trained with.
-    """
-
-    run: RunDirectory | None = None
-    policy: str = "latest"
-    base: bool = False
-    problems: str | None = None
-    question_field: str | None = None
-    answer_field: str | None = None
-    data_directory: Path | None = None
-    template: str | None = None
-    last_number: bool = False
-    batch_sequences: int = 256
-    trained: bool = True
-    out: Path | None = None
-    resume: bool = False
 
 
 @dataclass(frozen=True)
