@@ -100,10 +100,12 @@ class TwoParameterScorer:
     model: TwoParameterModel
 
     def forward(self, prompts_P: Any, responses_PG: Any) -> Any:
-        logp_BT = self.model.network.logp_BT()
+        network = self.model.network
         mask_BT = torch.tensor([[t < length for t in range(WIDTH)] for length in flat_lengths()])
 
         def backward(grad_BT: Tensor) -> None:
-            torch.autograd.backward(logp_BT, torch.where(mask_BT, grad_BT, torch.zeros_like(grad_BT)).double())
+            torch.autograd.backward(network.logp_BT(), torch.where(mask_BT, grad_BT, torch.zeros_like(grad_BT)).double())
 
-        return SimpleNamespace(logp_BT=logp_BT.detach(), mask_BT=mask_BT, backward=backward)
+        return SimpleNamespace(
+            logp_BT=torch.where(mask_BT, network.logp_BT().detach(), 0.0), mask_BT=mask_BT, backward=backward
+        )
