@@ -9,7 +9,6 @@ from gmc.evaluation.spec import EvalSpec
 from gmc.problems.base import ProblemSet
 from gmc.problems.benchmarks import Benchmark, load_benchmark
 from gmc.problems.checks import find_overlap
-from gmc.problems.content import content_hash
 from gmc.resolving.build import build_problems
 
 ARITHMETIC = "arithmetic"
@@ -52,8 +51,7 @@ def make_task(
         problems = replace(problems, notes=(*problems.notes, *overlap_notes(trained_on, problems)))
     if 0 < evaluation.limit < len(problems):
         note = f"only the first {evaluation.limit} of {len(problems)} problems"
-        chosen = tuple(problems.problems[: evaluation.limit])
-        problems = ProblemSet(problems.source, chosen, content_hash(chosen), (*problems.notes, note))
+        problems = problems.keep(problems.problems[: evaluation.limit], note)
         benchmark = replace(benchmark, content_hash=None)
     spec = EvalSpec(
         benchmark=benchmark.name,

@@ -1,7 +1,11 @@
 """What the rest of gmc knows of a data set."""
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gmc.store.files import strict_json
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,24 @@ class Problem:
 class ProblemSet:
     """Problems in file order, with what a result file must say about them.
 
-    source: what the user named; content_hash: SHA-256 over ids, questions and answers; notes: one line each for what was
-    refused, duplicated or in conflict (empty when nothing was).
+    source: what the user named; notes: one line each for what was refused, duplicated or in conflict (empty when nothing was).
     """
 
     source: str
     problems: Sequence[Problem]
-    content_hash: str
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.problems)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 (hex) over ids, questions and answers in order, one JSON array a line: two files hold the same problems."""
+        digest = hashlib.sha256()
+        for problem in self.problems:
+            digest.update(strict_json([problem.problem_id, problem.question, problem.answer]).encode() + b"\n")
+        return digest.hexdigest()
+
+    def keep(self, problems: Sequence[Problem], note: str) -> "ProblemSet":
+        """Only these of the problems, with a note on why."""
+        return replace(self, problems=tuple(problems), notes=(*self.notes, note))

@@ -1,6 +1,6 @@
 """The benchmarks gmc knows: where each comes from, how many problems it has, and how it is asked.
 
-A content hash is `gmc.problems.content.content_hash` (ids, questions and gold answers as gmc reads them) of one public copy.
+A content hash is `ProblemSet.content_hash` (ids, questions and gold answers as gmc reads them) of one public copy.
 Copies differ in wording and ids, so another hash is reported in the result and not refused; another number of problems is.
 """
 

@@ -3,11 +3,10 @@
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 from gmc.problems.base import Problem, ProblemSet
-from gmc.problems.content import content_hash
 
 
 def normalize_question(question: str) -> str:
@@ -65,9 +64,8 @@ def deduplicate(problems: ProblemSet) -> ProblemSet:
     duplicates = set(find_repetitions(problems.problems).duplicates)
     if not duplicates:
         return problems
-    kept = tuple(problem for problem in problems.problems if problem.problem_id not in duplicates)
-    note = f"{len(duplicates)} duplicate rows removed, {len(kept)} problems left"
-    return replace(problems, problems=kept, content_hash=content_hash(kept), notes=(*problems.notes, note))
+    kept = [problem for problem in problems.problems if problem.problem_id not in duplicates]
+    return problems.keep(kept, f"{len(duplicates)} duplicate rows removed, {len(kept)} problems left")
 
 
 def find_overlap(training: ProblemSet, evaluation: ProblemSet) -> list[str]:

@@ -1,11 +1,9 @@
 """Problems whose prompts leave no room for a response."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gmc.errors import DataError, UsageError
 from gmc.problems.base import ProblemSet
-from gmc.problems.content import content_hash
 from gmc.problems.templates import Template
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ def drop_long_prompts(
         # No tokenizer makes two tokens of a byte, so most prompts need not be encoded to be known as short enough.
         return 2 * len(prompt.encode()) <= longest or len(template.encode(prompt, tokenizer)) <= longest
 
-    kept = tuple(problem for problem in problems.problems if fits(problem.question))
+    kept = [problem for problem in problems.problems if fits(problem.question)]
     dropped = len(problems) - len(kept)
     if not dropped:
         return problems
@@ -39,4 +37,4 @@ def drop_long_prompts(
             f"(template {template.template_id})"
         )
     note = f"{dropped} of {len(problems)} problems dropped: their prompts have more than {longest} tokens"
-    return replace(problems, problems=kept, content_hash=content_hash(kept), notes=(*problems.notes, note))
+    return problems.keep(kept, note)

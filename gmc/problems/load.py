@@ -4,14 +4,14 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 from gmc.errors import DataError, UsageError
 from gmc.grading.grade import gold_problem
 from gmc.problems import fields
-from gmc.problems.arithmetic import arithmetic_problems
+from gmc.problems.arithmetic import Split, arithmetic_problems
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.checks import find_repetitions
-from gmc.problems.content import content_hash
 from gmc.problems.hub import read_hub_rows
 from gmc.problems.readers import READERS, read_rows
 from gmc.problems.rows import Row
@@ -49,17 +49,14 @@ def load_problems(
 
 def problem_set(source: str, problems: Sequence[Problem], notes: Iterable[str] = ()) -> ProblemSet:
     """A `ProblemSet` with its hash and, after `notes`, what it repeats or contradicts."""
-    return ProblemSet(source, tuple(problems), content_hash(problems), (*notes, *_repetition_notes(problems)))
+    return ProblemSet(source, tuple(problems), (*notes, *_repetition_notes(problems)))
 
 
 def _arithmetic(source: str, split: str, count: int | None, seed: int) -> ProblemSet:
-    if split == "train":
-        problems = arithmetic_problems("train", count or ARITHMETIC_COUNTS[split], seed)
-    elif split == "eval":
-        problems = arithmetic_problems("eval", count or ARITHMETIC_COUNTS[split], seed)
-    else:
+    if split not in ARITHMETIC_COUNTS:
         raise UsageError(f"{source}: the arithmetic has the parts train and eval, not {split!r}")
-    return ProblemSet(f"arithmetic:{split}", tuple(problems), content_hash(problems))
+    problems = arithmetic_problems(cast(Split, split), count or ARITHMETIC_COUNTS[split], seed)
+    return ProblemSet(f"arithmetic:{split}", tuple(problems))
 
 
 def _read(source: str, split: str | None) -> tuple[list[Row], str]:
