@@ -55,18 +55,14 @@ def train(
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
     from gmc.cli.output import print_settings
-    from gmc.delays.live import LiveDelay
-    from gmc.errors import UsageError
     from gmc.resolving.checks import check_settings
     from gmc.resolving.resolve import resolve_settings
     from gmc.resolving.settled import settled_settings
 
-    if live and said["delay"] is not None:
-        raise UsageError(f"--live and --delay {said['delay']}: followers decide how stale rollouts are. Give one of them.")
     settings = resolve_settings(
         settled=settled_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
-        flags=settings_of_flags(said | ({"delay": LiveDelay.name} if live else {})),
+        flags=settings_of_flags(_with_live(said) if live else said),
         flag_names=flag_names() | ({"delay": "--live"} if live else {}),
         assignments=set_ or (),
     )
@@ -75,15 +71,13 @@ def train(
         print_settings(settings, as_json=json)
         return
 
-    from gmc.cli.output import print_json
     from gmc.cli.training_view import TrainingView
     from gmc.ranks import joined_ranks
     from gmc.training.run import train_run
     from gmc.training.signals import stop_on_signals
 
     with joined_ranks() as ranks, ExitStack() as resources, stop_on_signals() as stop:
-        if not ranks.leads:
-            show_logs(logging.ERROR)
+        show_logs(logging.INFO if ranks.leads else logging.ERROR)
         result = train_run(
             run,
             settings,
@@ -95,15 +89,22 @@ def train(
             ranks=ranks,
         )
     if ranks.leads:
-        _say_end(result, stop.signal_name)
-        if json:
-            print_json(result.record())
+        _report(result, stop.signal_name, json=json)
     if not result.finished:
         raise typer.Exit(1)
 
 
-def _say_end(result: "TrainingResult", signal_name: str | None) -> None:
-    from gmc.cli.output import say
+def _with_live(said: dict[str, Any]) -> dict[str, Any]:
+    from gmc.delays.live import LiveDelay
+    from gmc.errors import UsageError
+
+    if said["delay"] is not None:
+        raise UsageError(f"--live and --delay {said['delay']}: followers decide how stale rollouts are. Give one of them.")
+    return {**said, "delay": LiveDelay.name}
+
+
+def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) -> None:
+    from gmc.cli.output import print_json, say
     from gmc.store.run_directory import RunDirectory
 
     if result.finished:
@@ -111,3 +112,5 @@ def _say_end(result: "TrainingResult", signal_name: str | None) -> None:
         say(f"policy version {result.updates} is in {run.policies}, metrics in {run.metrics}; next: gmc eval")
     else:
         say(f"stopped by {signal_name or 'another rank'} after update {result.updates}; go on with --resume")
+    if json:
+        print_json(result.record())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gmc.delays.base import Arguments, DelayContext, DelayModel, GroupRef, GroupTimes, ShardContents
 from gmc.errors import GmcError
+from gmc.testing.contract import run_checks
 
 Lengths = Callable[[int], list[list[int]]]
 """The response lengths (tokens) of a launch batch: lengths_PG."""
@@ -90,15 +91,7 @@ def check_delay(
     check that failed.
     """
     subject = _Subject(delay, spec, DelayContext(prompts, group_size, seed, updates, shards))
-    failures = []
-    for title, check in CHECKS:
-        try:
-            check(subject)
-        except Exception as error:  # whatever a model raises is a finding; all are reported together below
-            failures.append(f"{title}: {error if isinstance(error, AssertionError) else f'{type(error).__name__}: {error}'}")
-    if failures:
-        listing = "\n".join(f"  - {failure}" for failure in failures)
-        raise AssertionError(f"{getattr(delay, 'name', delay.__name__)} breaks the delay contract with {spec}:\n{listing}")
+    run_checks(CHECKS, subject, f"{getattr(delay, 'name', delay.__name__)} breaks the delay contract with {spec}")
 
 
 def _declarations(subject: _Subject) -> None:
@@ -188,12 +181,12 @@ def _longer(subject: _Subject) -> None:
     assert subject.drive(longer).taken == whole.taken, "with more updates planned, the first ones take other groups"
 
 
-CHECKS: tuple[tuple[str, Callable[[_Subject], None]], ...] = (
-    ("declarations", _declarations),
-    ("arguments", _arguments),
-    ("conservation", _conservation),
-    ("launches", _launches),
-    ("determinism", _repeats),
-    ("state", _state),
-    ("more updates", _longer),
-)
+CHECKS: dict[str, Callable[[_Subject], None]] = {
+    "declarations": _declarations,
+    "arguments": _arguments,
+    "conservation": _conservation,
+    "launches": _launches,
+    "determinism": _repeats,
+    "state": _state,
+    "more updates": _longer,
+}
