@@ -22,7 +22,7 @@ from gmc.store import files
 from gmc.store.checkpoints import save_checkpoint
 from gmc.store.logs import cut_log
 from gmc.store.policies import publish_policy, set_aside_policies
-from gmc.store.run_directory import RunDirectory
+from gmc.store.run_directory import RunDirectory, RunRecord
 from gmc.store.shards.store import RolloutStore
 from gmc.training.session import Session
 
@@ -95,6 +95,12 @@ def test_a_claim(tmp_path, monkeypatch):
     assert Event("sync", tmp_path) in events[place + 1 :]
 
 
+def test_a_run_locked_before_it_is_made_does_not_vanish(tmp_path, monkeypatch):
+    with recorded(monkeypatch) as events, RunDirectory(tmp_path / "runs" / "run", RunRecord("", "", 0, "", "")).lock():
+        pass
+    require_durable_names(events, tmp_path / "runs" / "run", tmp_path)
+
+
 def test_the_settings_of_a_command(tmp_path, monkeypatch):
     run = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
     with recorded(monkeypatch) as events:
@@ -132,9 +138,12 @@ def test_the_shard_of_a_follower_is_durable_before_its_batch_is_decided(tmp_path
 
 def test_the_samples_of_an_evaluation_come_before_its_scores(tmp_path, monkeypatch):
     with recorded(monkeypatch) as events:
-        result = run_evaluation(tmp_path)
+        result = run_evaluation(tmp_path / "evals")
     samples, scores = (require_durable_file(events, path) for path in (result.samples_path, result.scores_path))
-    assert Event("sync", tmp_path) in events[samples:scores]
+    assert Event("sync", tmp_path / "evals") in events[samples:scores]
+    part = next(event.path for event in events if event.kind == "rename" and event.path.suffix == ".parquet")
+    assert part.parent.suffix == ".parts"
+    require_durable_names(events, part, tmp_path)
 
 
 def test_the_logs_are_durable_before_the_checkpoint_that_counts_on_them(tmp_path, monkeypatch):

@@ -100,6 +100,7 @@ def test_the_rate_equals_the_textbook_sample_size(logs, base_ess):
     share = math.fsum(weights) ** 2 / math.fsum(weight**2 for weight in weights) / len(weights)
     assert outcome.learning_rate_scale == pytest.approx(math.sqrt(min(1.0, share / base_ess)), rel=1e-9)
     assert outcome.metrics["ess_fraction"] == pytest.approx(share, rel=1e-9)
+    assert outcome.metrics["learning_rate_scale"] == pytest.approx(math.sqrt(min(1.0, share / base_ess)), rel=1e-9)
 
 
 def test_very_small_ratios_keep_their_sample_size():

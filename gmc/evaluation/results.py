@@ -78,7 +78,6 @@ class PartialResult:
         elif not self.parts.exists():
             self._refuse_others(directory)
         if not self.parts.exists():
-            self.parts.mkdir(parents=True)
             write_json(self.parts / DESCRIPTION, description)
 
     def finished(self) -> list[Sample] | None:

@@ -30,7 +30,7 @@ import tomli_w
 from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.store.files import TEMPORARY_PREFIX, remove_leftovers, write_text
+from gmc.store.files import TEMPORARY_PREFIX, make_directory, remove_leftovers, write_text
 from gmc.store.formats import FORMAT, NewerFormatError, read_format
 from gmc.store.saved_settings import write_run_settings
 
@@ -223,7 +223,7 @@ class RunDirectory:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only trainer of this run. Raises `GmcError` naming the run and the holder's process when there is another."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_directory(self.path)
         holder = self.lock_file.read_text("utf-8", errors="replace").strip() if self.lock_file.exists() else ""
         lock = filelock.FileLock(self.lock_file)
         try:
