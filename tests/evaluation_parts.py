@@ -12,7 +12,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import evaluate
-from gmc.evaluation.spec import EvalSpec, Subject
+from gmc.evaluation.spec import EvalSpec, Task
+from gmc.evaluation.subjects import Subject
 from gmc.grading import Grader
 from gmc.models import embedded_model_path
 from gmc.problems.base import Problem, ProblemSet
@@ -111,16 +112,14 @@ def run(
     **spec: Any,
 ) -> Result:
     """Evaluate the scripted policy on sums."""
+    asked = EvalSpec(**{"benchmark": "sums", "template_id": "arithmetic-v1", "samples": 4, "batch_sequences": 12, **spec})
     with Grader() as grader:
         return evaluate(
             engine or ScriptedEngine(),
             tokenizer(),
-            problems or sums(10),
-            benchmark=benchmark(),
-            spec=EvalSpec(**{"benchmark": "sums", "template_id": "arithmetic-v1", "samples": 4, "batch_sequences": 12, **spec}),
+            Task(benchmark(), problems or sums(10), asked, fit_length),
             subject=policy or subject(),
             grader=grader,
             directory=directory,
             resume=resume,
-            fit_length=fit_length,
         )

@@ -8,8 +8,9 @@ import pytest
 
 from gmc.errors import UsageError
 from gmc.evaluation.majority import answer_key
-from gmc.evaluation.plan import Task, choose_template, make_task
-from gmc.evaluation.spec import EvalSpec
+from gmc.evaluation.plan import choose_template, make_task
+from gmc.evaluation.request import Request
+from gmc.evaluation.spec import EvalSpec, Task
 from gmc.problems.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmark, load_benchmark, select_benchmarks
 from gmc.problems.templates import get_template
 from gmc.resolving.resolve import resolve_settings
@@ -23,18 +24,9 @@ def save(path: Path, count: int, *, copies: int = 1) -> Path:
     return path
 
 
-def task(
-    benchmark: Benchmark, *, flags: dict[str, Any] | None = None, trained: dict[str, Any] | None = None, **changes: Any
-) -> Task:
-    options: dict[str, Any] = {
-        "data_directory": None,
-        "template_id": None,
-        "strict": True,
-        "batch_sequences": 256,
-        "fit_length": True,
-    }
-    trained_on = None if trained is None else resolve_settings(flags=trained)
-    return make_task(benchmark, resolve_settings(flags=flags), trained_on=trained_on, **{**options, **changes})
+def task(benchmark: Benchmark, *, flags: dict[str, Any] | None = None, trained: dict[str, Any] | None = None) -> Task:
+    settings = resolve_settings(flags={**(flags or {}), **(trained or {})})
+    return make_task(benchmark, settings, Request(trained=trained is not None))
 
 
 def test_table_is_complete() -> None:

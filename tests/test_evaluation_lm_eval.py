@@ -7,7 +7,7 @@ import pytest
 
 from gmc.engines.transformers import TransformersEngine
 from gmc.evaluation.runner import evaluate
-from gmc.evaluation.spec import EvalSpec
+from gmc.evaluation.spec import EvalSpec, Task
 from gmc.evaluation.subjects import model_candidate
 from gmc.grading import Grader
 from gmc.models import load_model
@@ -50,9 +50,7 @@ def test_lm_eval_agrees_on_a_published_policy(tmp_path: Path, monkeypatch: pytes
         ours = evaluate(
             TransformersEngine(model),
             model.tokenizer,
-            problems,
-            benchmark=BENCHMARKS["arithmetic"],
-            spec=EvalSpec("arithmetic", "arithmetic-v1", samples=0),
+            Task(BENCHMARKS["arithmetic"], problems, EvalSpec("arithmetic", "arithmetic-v1", samples=0)),
             subject=candidate.subject(model, "float32"),
             grader=grader,
             directory=tmp_path / "evals",

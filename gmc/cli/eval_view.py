@@ -8,7 +8,6 @@ from gmc.cli.progress import progress_bar
 from gmc.config.settings import RunSettings
 from gmc.evaluation.compare import Comparison
 from gmc.evaluation.curve import write_curve
-from gmc.evaluation.plan import Task
 from gmc.evaluation.report import (
     comparison_table,
     mcnemar_lines,
@@ -20,6 +19,7 @@ from gmc.evaluation.report import (
 from gmc.evaluation.request import Request
 from gmc.evaluation.run import Evaluation, evaluate_run
 from gmc.evaluation.runner import Progress
+from gmc.evaluation.spec import Task
 from gmc.evaluation.subjects import Candidate
 
 

@@ -1,11 +1,11 @@
 """From settings to what is evaluated: benchmarks with their problems, and a spec for each."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from gmc.config.settings import RunSettings
 from gmc.errors import DataError
-from gmc.evaluation.spec import EvalSpec
+from gmc.evaluation.request import Request
+from gmc.evaluation.spec import EvalSpec, Task
 from gmc.problems.base import ProblemSet
 from gmc.problems.benchmarks import Benchmark, load_benchmark
 from gmc.problems.checks import find_overlap
@@ -14,39 +14,15 @@ from gmc.resolving.build import build_problems
 ARITHMETIC = "arithmetic"
 
 
-@dataclass(frozen=True)
-class Task:
-    """One benchmark, ready to be run on any policy. fit_length: see `gmc.evaluation.runner.evaluate`."""
+def make_task(benchmark: Benchmark, settings: RunSettings, request: Request) -> Task:
+    """Load a benchmark and resolve how it is asked.
 
-    benchmark: Benchmark
-    problems: ProblemSet
-    spec: EvalSpec
-    fit_length: bool
-
-    @property
-    def responses(self) -> int:
-        """Responses that one policy has to give."""
-        return len(self.problems) * (self.spec.samples + self.spec.greedy)
-
-
-def make_task(
-    benchmark: Benchmark,
-    settings: RunSettings,
-    *,
-    data_directory: Path | None,
-    template_id: str | None,
-    trained_on: RunSettings | None,
-    strict: bool,
-    batch_sequences: int,
-    fit_length: bool,
-) -> Task:
-    """Load a benchmark and settle how it is asked.
-
-    trained_on: settings of the run that the policy comes from, None for a model alone. They give the prompt template (a policy
-    is asked as it was trained) and the problems that the benchmark is checked against.
+    The settings of a run that the policy was trained in give the prompt template (a policy is asked as it was trained) and the
+    problems that the benchmark is checked against.
     """
+    trained_on = settings if request.trained else None
     evaluation = settings.eval
-    problems = load_benchmark(benchmark, data_directory)
+    problems = load_benchmark(benchmark, request.data_directory)
     if trained_on is not None:
         problems = replace(problems, notes=(*problems.notes, *overlap_notes(trained_on, problems)))
     if 0 < evaluation.limit < len(problems):
@@ -55,7 +31,7 @@ def make_task(
         benchmark = replace(benchmark, content_hash=None)
     spec = EvalSpec(
         benchmark=benchmark.name,
-        template_id=template_id or choose_template(benchmark, trained_on),
+        template_id=request.template or choose_template(benchmark, trained_on),
         samples=evaluation.samples_of(benchmark.name),
         greedy=evaluation.greedy,
         temperature=evaluation.temperature,
@@ -63,10 +39,11 @@ def make_task(
         max_tokens=evaluation.max_tokens,
         pass_k=tuple(evaluation.pass_k),
         seed=evaluation.seed,
-        strict=strict,
-        batch_sequences=batch_sequences,
+        strict=not request.last_number,
+        batch_sequences=request.batch_sequences,
     )
-    return Task(benchmark, problems, spec, fit_length)
+    # Nobody asked for a length where it comes from the model.
+    return Task(benchmark, problems, spec, fit_length=settings.origins.get("eval.max_tokens") == "model")
 
 
 def choose_template(benchmark: Benchmark, trained_on: RunSettings | None) -> str:

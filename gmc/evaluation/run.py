@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from gmc.config.settings import RunSettings
 from gmc.evaluation.compare import Comparison, compare, comparison_record
-from gmc.evaluation.plan import Task, make_task
+from gmc.evaluation.plan import make_task
 from gmc.evaluation.request import Request
 from gmc.evaluation.results import Result
 from gmc.evaluation.scores import mean_score
 from gmc.evaluation.session import Watch, evaluate_all
+from gmc.evaluation.spec import Task
 from gmc.evaluation.statistics import Estimate
 from gmc.evaluation.subjects import Candidate, base_candidate, model_candidate, run_candidates
 from gmc.problems.benchmarks import SUITES, file_benchmark, select_benchmarks
@@ -109,19 +110,7 @@ def _tasks(request: Request, settings: RunSettings) -> list[Task]:
             log.info("%s: %s (%s)", name, ", ".join(SUITES[name].benchmarks), SUITES[name].note)
     if request.problems is not None:
         benchmarks.append(file_benchmark(request.problems, request.question_field, request.answer_field))
-    return [
-        make_task(
-            benchmark,
-            settings,
-            data_directory=request.data_directory,
-            template_id=request.template,
-            trained_on=settings if request.trained else None,
-            strict=not request.last_number,
-            batch_sequences=request.batch_sequences,
-            fit_length=settings.origins.get("eval.max_tokens") == "model",  # nobody asked for a length
-        )
-        for benchmark in benchmarks
-    ]
+    return [make_task(benchmark, settings, request) for benchmark in benchmarks]
 
 
 def _names(results: Sequence[Result]) -> list[str]:

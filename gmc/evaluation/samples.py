@@ -18,25 +18,6 @@ from gmc.store.files import atomic_path, strict_json
 SAMPLED = "sampled"
 GREEDY = "greedy"
 
-SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("kind", pa.string()),
-        ("decoding", pa.string()),
-        ("sample", pa.int32()),
-        ("question", pa.string()),
-        ("answer", pa.string()),
-        ("prompt", pa.string()),
-        ("prompt_token_ids", pa.list_(pa.int32())),
-        ("response", pa.string()),
-        ("response_token_ids", pa.list_(pa.int32())),
-        ("finish_reason", pa.string()),
-        ("prediction", pa.string()),
-        ("correct", pa.bool_()),
-        ("grade", pa.string()),
-        ("tier", pa.string()),
-    ]
-)
 SETTINGS_KEY = b"gmc.evaluation"
 
 
@@ -65,10 +46,19 @@ class Sample:
     tier: str
 
 
+_ARROW: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    str | None: pa.string(),
+    bool: pa.bool_(),
+    int: pa.int32(),
+    list[int]: pa.list_(pa.int32()),
+}
+SCHEMA = pa.schema([(field.name, _ARROW[field.type]) for field in fields(Sample)])
+
+
 def sample_table(samples: Sequence[Sample]) -> pa.Table:
     """Samples as an Arrow table with the file's schema."""
-    columns = {field.name: [getattr(sample, field.name) for sample in samples] for field in fields(Sample)}
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table({name: [getattr(sample, name) for sample in samples] for name in SCHEMA.names}, schema=SCHEMA)
 
 
 def write_part(path: Path, samples: Sequence[Sample]) -> None:
@@ -87,12 +77,11 @@ def join_parts(parts: Sequence[Path], path: Path, settings: dict[str, Any]) -> N
 
 def read_samples(path: Path) -> list[Sample]:
     """Every row of a samples file, as plain Python values. Raises `DataError` for a missing, damaged or foreign file."""
-    names = [field.name for field in fields(Sample)]
     try:
-        missing = sorted(set(names) - set(pq.read_schema(path).names))
+        missing = sorted(set(SCHEMA.names) - set(pq.read_schema(path).names))
         if missing:
             raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
-        table = pq.read_table(path, columns=names)
+        table = pq.read_table(path, columns=SCHEMA.names)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError) as error:

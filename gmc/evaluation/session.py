@@ -5,12 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 from gmc.config.settings import RunSettings
-from gmc.evaluation.plan import Task
 from gmc.evaluation.results import Result
-from gmc.evaluation.runner import Progress, evaluate, make_prompts, with_room
+from gmc.evaluation.runner import Progress, ask, evaluate, with_room
+from gmc.evaluation.spec import Task
 from gmc.evaluation.subjects import Candidate
 from gmc.grading import Grader
-from gmc.problems.templates import get_template
 from gmc.resolving.build import build_engine, build_model
 
 Watch = Callable[[Candidate, Task], Progress]
@@ -33,8 +32,7 @@ def evaluate_all(
         model = build_model(own)
         subject = candidate.subject(model, own.model.compute_dtype)
         for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
-            _, prompts_ids = make_prompts(model.tokenizer, get_template(task.spec.template_id), task.problems)
-            with_room(task.spec, task.problems, prompts_ids, subject.context_tokens, fit=task.fit_length)
+            with_room(task, ask(model.tokenizer, task), subject.context_tokens)
         with closing(build_engine(own, model, directory / "vllm.log")) as engine:
             results[candidate] = []
             for task in tasks:
@@ -42,14 +40,11 @@ def evaluate_all(
                     result = evaluate(
                         engine,
                         model.tokenizer,
-                        task.problems,
-                        benchmark=task.benchmark,
-                        spec=task.spec,
+                        task,
                         subject=subject,
                         grader=grader,
                         directory=directory,
                         resume=resume,
-                        fit_length=task.fit_length,
                         progress=watch(candidate, task),
                     )
                 results[candidate].append(result)

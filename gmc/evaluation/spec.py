@@ -7,7 +7,11 @@ from typing import Any
 
 from gmc.config.sampling import Sampling
 from gmc.errors import UsageError
+from gmc.evaluation.samples import GREEDY, SAMPLED
+from gmc.evaluation.subjects import Subject
 from gmc.problems.base import ProblemSet
+from gmc.problems.benchmarks import Benchmark
+from gmc.problems.templates import get_template
 from gmc.store.files import strict_json
 from gmc.store.run_directory import library_versions
 
@@ -48,13 +52,17 @@ class EvalSpec:
             if not 1 <= k <= self.samples:
                 raise UsageError(f"--pass-k {k}: pass@{k} needs --n {max(k, 1)} or more samples a problem, not {self.samples}")
 
-    def sampled(self, stop: tuple[str, ...]) -> Sampling:
-        """Sampling values of the n samples."""
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=stop)
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """The template's stop strings."""
+        return get_template(self.template_id).stop
 
-    def greedily(self, stop: tuple[str, ...]) -> Sampling:
-        """Sampling values of the greedy response."""
-        return Sampling(temperature=0.0, max_tokens=self.max_tokens, stop=stop)
+    def decodings(self) -> list[tuple[str, int, Sampling]]:
+        """(name, responses a problem, sampling values) of the n samples and of the greedy response, as far as asked for."""
+        sampled = Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, stop=self.stop)
+        greedy = Sampling(temperature=0.0, max_tokens=self.max_tokens, stop=self.stop)
+        asked = [(SAMPLED, self.samples, sampled), (GREEDY, int(self.greedy), greedy)]
+        return [decoding for decoding in asked if decoding[1]]
 
     def chunk_problems(self) -> int:
         """Problems in one call of the engine (and in one part on disk)."""
@@ -62,31 +70,29 @@ class EvalSpec:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """The policy under test.
+class Task:
+    """One benchmark, ready to be run on any policy.
 
-    source: folder or name it was loaded from; version: its policy version in a run, None outside of one; run_id: the run's id,
-    "" outside of one; hashes as in `gmc.models`; compute_dtype: type of its matrix products; context_tokens: longest prompt
-    plus response.
+    fit_length: shorten `spec.max_tokens` to what the longest prompt leaves of the model's context (noted in the result).
     """
 
-    label: str
-    source: str
-    version: int | None
-    weights_hash: str
-    tokenizer_hash: str
-    run_id: str = ""
-    compute_dtype: str = "float32"
-    context_tokens: int | None = None
+    benchmark: Benchmark
+    problems: ProblemSet
+    spec: EvalSpec
+    fit_length: bool = False
+
+    @property
+    def responses(self) -> int:
+        """Responses that one policy has to give."""
+        return len(self.problems) * (self.spec.samples + self.spec.greedy)
 
 
-def description(
-    spec: EvalSpec, subject: Subject, problems: ProblemSet, *, engine: Mapping[str, str], stop: tuple[str, ...]
-) -> dict[str, Any]:
+def description(task: Task, subject: Subject, engine: Mapping[str, str]) -> dict[str, Any]:
     """Every setting of an evaluation as plain values: what a result file says about itself, apart from the scores."""
+    spec, problems = task.spec, task.problems
     model = {key: value for key, value in asdict(subject).items() if key != "context_tokens"}
     return {
-        "spec": {**asdict(spec), "pass_k": list(spec.pass_k), "stop": list(stop)},
+        "spec": {**asdict(spec), "pass_k": list(spec.pass_k), "stop": list(spec.stop)},
         "model": model,
         "problems": {"source": problems.source, "count": len(problems), "content_hash": problems.content_hash},
         "engine": dict(engine),

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gmc.errors import UsageError
-from gmc.evaluation.spec import Subject
 from gmc.store.policies import INFO_FILE, list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory, policy_name
 
@@ -17,27 +16,38 @@ BASE_LABEL = "base"
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy to load. source: what `load_model` takes; version and run_id as in `Subject`."""
+    """A policy to load.
+
+    source: what `load_model` takes; version: its policy version in a run, None outside of one; run_id: the run's, "" outside.
+    """
 
     label: str
     source: str
     version: int | None = None
     run_id: str = ""
 
-    def subject(self, model: "LanguageModel", compute_dtype: str) -> Subject:
+    def subject(self, model: "LanguageModel", compute_dtype: str) -> "Subject":
         """The same policy, loaded: with the hashes of what was really loaded."""
         from gmc.models import tokenizer_hash, weights_hash
 
         return Subject(
-            label=self.label,
-            source=self.source,
-            version=self.version,
+            **vars(self),
             weights_hash=weights_hash(model.weights()),
             tokenizer_hash=tokenizer_hash(model.tokenizer),
-            run_id=self.run_id,
             compute_dtype=compute_dtype,
             context_tokens=model.context_tokens,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject(Candidate):
+    """The policy under test. Hashes as in `gmc.models`; compute_dtype: type of its matrix products; context_tokens: longest
+    prompt plus response."""
+
+    weights_hash: str
+    tokenizer_hash: str
+    compute_dtype: str = "float32"
+    context_tokens: int | None = None
 
 
 def model_candidate(source: str) -> Candidate:
