@@ -109,3 +109,10 @@ class TwoParameterScorer:
         return SimpleNamespace(
             logp_BT=torch.where(mask_BT, network.logp_BT().detach(), 0.0), mask_BT=mask_BT, backward=backward
         )
+
+    def score(self, prompts_P: Any, responses_PG: Any) -> Any:
+        return self.forward(prompts_P, responses_PG)
+
+    def log_score_norms(self, prompts_P: Any, responses_PG: Any) -> Tensor:
+        sums = [[sum(table[b][:length]) for table in (X, Y)] for b, length in enumerate(flat_lengths())]
+        return torch.tensor([x * x + y * y for x, y in sums]).log()
