@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,8 @@ def test_wheels_of_the_core_and_a_plugin_install_without_an_index_and_run(tmp_pa
     assert run(environment / "bin" / "gmc", "--version", cwd=tmp_path).strip().startswith("gmc ")
     where = run(python, "-c", "import gmc; print(gmc.__file__)", cwd=tmp_path).strip()
     assert where.startswith(str(environment))
-    recipes = run(python, "-c", "from gmc.config.recipes import recipes_directory as d; print(len(list(d().glob('*.toml'))))")
+    count = "from gmc.config.recipes import recipes_directory as d; print(len(list(d().glob('*.toml'))))"
+    recipes = run(python, "-c", count, cwd=tmp_path)
     assert int(recipes) == len(list((ROOT / "recipes").glob("*.toml")))
     rules = json.loads(run(environment / "bin" / "gmc", "estimators", "--json", cwd=tmp_path))["estimators"]
     owners = {rule["name"]: rule["distribution"] for rule in rules}
@@ -67,20 +69,38 @@ def test_a_rule_package_of_0_1_installs_passes_its_test_trains_and_is_warned_abo
     assert "--no-deps" in listing
 
 
+NAME_ENDS = r"(?![\w.-])"
+ASKS_FOR_IT = re.compile(
+    rf"pip install[^\n&;]*?[\s'\"]gmc{NAME_ENDS}|\bgmc\[[a-z]|dependencies\s*=\s*\[[^\]]*[\"']gmc{NAME_ENDS}", re.IGNORECASE
+)
+"""A command, an extra or a requirement that names the distribution `gmc`."""
+
+
 def test_nothing_of_ours_asks_for_the_other_project() -> None:
     for path in [ROOT / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml")]:
         project = tomllib.loads(path.read_text("utf-8"))["project"]
         extras = project.get("optional-dependencies", {}).values()
         wanted = [*project.get("dependencies", []), *(text for extra in extras for text in extra)]
-        assert not [text for text in wanted if text.split("[")[0].split(">")[0].strip() == "gmc"], path
-    texts = [*ROOT.glob("gmc/**/*.py"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md", *ROOT.glob("plugins/*/README.md")]
+        assert not [text for text in wanted if re.match(rf"gmc{NAME_ENDS}", text)], path
+    folders = [ROOT / name for name in ("gmc", "docs", "plugins", "recipes", "benchmarks", ".github")]
+    found = [*ROOT.glob("*.md"), *(path for folder in folders for path in folder.rglob("*"))]
+    texts = (path for path in found if path.suffix in (".md", ".py", ".toml", ".yml"))
     for path in texts:
-        text = path.read_text("utf-8")
-        for asked in (
-            "pip install gmc\n",
-            "pip install gmc ",
-            "pip install 'gmc[",
-            'pip install "gmc[',
-            'dependencies = ["gmc"]',
-        ):
-            assert asked not in text, f"{path}: {asked!r}"
+        asked = ASKS_FOR_IT.search(path.read_text("utf-8"))
+        assert asked is None, f"{path}: {asked[0]!r}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pip install gmc",
+        "`pip install gmc`",
+        "pip install -U gmc==0.1",
+        "pip install 'gmc[vllm]'",
+        "Install `gmc[vllm]`",
+        'dependencies = ["x", "gmc>=1"]',
+    ],
+)
+def test_what_asks_for_the_other_project_is_noticed(text: str) -> None:
+    assert ASKS_FOR_IT.search(text)
+    assert not ASKS_FOR_IT.search(text.replace("gmc", "gmc-rl"))
