@@ -12,7 +12,8 @@ PACKAGE = sorted((ROOT / "gmc").rglob("*.py"))
 OTHERS = sorted(path for folder in ("tests", "benchmarks", "plugins", "docs") for path in (ROOT / folder).rglob("*.py"))
 LONGEST_BODY = 40
 LONGEST_FILE = 400
-MOST_LINES = 19_000
+MOST_LINES = 22_200
+"""What is reached; the aim is 19,000. Lower it with every clean-up."""
 
 
 def count_lines(path):
@@ -56,6 +57,5 @@ def test_files_are_short():
     assert named({path: max(count_lines(path) - LONGEST_FILE, 0) for path in PACKAGE + OTHERS}) == {}
 
 
-@pytest.mark.xfail(reason="not reached yet", strict=False)
 def test_the_package_is_small():
     assert sum(map(count_lines, PACKAGE)) <= MOST_LINES
