@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gmc.resolving.resolve import resolve_settings
 from gmc.engines.vllm import VllmEngine
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.resolving.resolve import resolve_settings
 from gmc.store.shards.writer import write_shard
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}

@@ -1,6 +1,8 @@
 """One thread a process: tests run side by side, and sums then do not depend on how many cores the machine has."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,3 +23,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid}: marked {sorted(kinds) or 'with none'} of unit, train and process; give one"
             )
+
+
+@pytest.fixture(autouse=True)
+def library_logger() -> Iterator[logging.Logger]:
+    """The library's logger as a fresh process has it: a command that ran in an earlier test has sent it to the terminal."""
+    logger = logging.getLogger("gmc")
+    kept = (logger.level, logger.propagate, list(logger.handlers))
+    logger.setLevel(logging.NOTSET)
+    logger.propagate, logger.handlers = True, []
+    yield logger
+    logger.setLevel(kept[0])
+    logger.propagate, logger.handlers = kept[1], kept[2]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmc.grading.extract import closing_braces, find_boxes
-from gmc.grading.extract import extract
+from gmc.grading.extract import closing_braces, extract, find_boxes
 
 
 @pytest.mark.unit

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gmc.grading.compare import settle
 from gmc.grading.normalize import is_words, normalize, text_key
 from gmc.grading.shapes import balanced, split_outside
 from gmc.grading.structure import read
-from gmc.grading.compare import settle
 
 pytestmark = pytest.mark.unit
 

@@ -102,7 +102,7 @@ def test_a_file_whose_rows_are_of_another_version_than_its_name_is_refused(tmp_p
     write_sample(tmp_path, batch=0, version=1).rename(tmp_path / "b000000-v000000.parquet")
     source = make_source(tmp_path, 0, maker=Maker())
     source.launch(0)
-    with pytest.raises(DataError, match="policy_version: 1, and the file.s name says 0"):
+    with pytest.raises(DataError, match=r"policy_version: 1, and the file.s name says 0"):
         source.take(0)
 
 
