@@ -1,6 +1,8 @@
 """Every writer of a run's files leaves them durable: its flushes and renames, recorded."""
 
+import ast
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -178,3 +180,41 @@ def test_shards_and_policies_set_aside(tmp_path, monkeypatch):
             [moved] = set_aside(2)
         assert moved.exists()
         assert events[rename_of(events, moved) + 1 :] == [Event("sync", moved.parent), Event("sync", tmp_path)]
+
+
+WRITING = {"write_text", "write_bytes", "write_table", "ParquetWriter", "savefig", "save_file", "save_pretrained"}
+WRITERS = {
+    "delays/schedule.py": "under atomic_path",
+    "evaluation/arms_report.py": "under atomic_path",
+    "evaluation/curve.py": "under atomic_path",
+    "evaluation/samples.py": "under atomic_path",
+    "simulator/plots.py": "under atomic_path",
+    "store/files.py": "makes files durable",
+    "store/checkpoints.py": "in a ready_directory",
+    "store/policies.py": "in a ready_directory",
+    "store/shards/writer.py": "into memory, then write_bytes of gmc.store.files",
+    "store/run_directory.py": "the lock, which holds only while its process lives",
+    "engines/redirect.py": "a log that nothing counts on",
+    "engines/vllm.py": "weights for another process, gone with this one",
+    "engines/vllm_start.py": "a model for another process, gone with this one",
+    "embedded/pretrain.py": "makes the model of the package, once",
+}
+"""Files of gmc that write without `write_text`, `write_bytes` or `write_json` of gmc.store.files, and why they may."""
+
+
+def writes(call: ast.Call) -> bool:
+    method = isinstance(call.func, ast.Attribute)
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name == "open" and not method:
+        modes = [value for node in call.args[1:2] if isinstance(value := getattr(node, "value", None), str)]
+        return any(set(mode) & set("wax+") for mode in modes)
+    return name in WRITING - {"write_text", "write_bytes"} or (method and name in WRITING)
+
+
+def test_no_file_is_written_past_the_durable_writers():
+    package = Path(files.__file__).parents[1]
+    found = set()
+    for path in package.rglob("*.py"):
+        if any(isinstance(node, ast.Call) and writes(node) for node in ast.walk(ast.parse(path.read_text("utf-8")))):
+            found.add(path.relative_to(package).as_posix())
+    assert found == set(WRITERS)
