@@ -1,12 +1,16 @@
 """The learning rate is a pure function of the update index and the horizon; both optimizers step."""
 
+import math
+import sys
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.config.settings import OptimizerSettings
-from gmc.training.optimizer import learning_rate, make_optimizer
+from gmc.errors import UsageError
+from gmc.training.optimizer import learning_rate, make_optimizer, set_learning_rate
 
 pytestmark = pytest.mark.unit
 
@@ -39,3 +43,38 @@ def test_an_optimizer_lowers_a_loss(name):
         weight.grad = 2 * weight.detach()
         optimizer.step()
     assert weight.square().sum().item() < before
+
+
+def test_the_name_chooses_the_optimizer(monkeypatch):
+    weights = [torch.nn.Parameter(torch.ones(2))]
+    kinds = {name: type(make_optimizer(weights, settings(name=name))).__name__ for name in ("adamw", "adamw8bit")}
+    assert kinds == {"adamw": "AdamW", "adamw8bit": "AdamW8bit"}
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(UsageError, match=r"adamw8bit: bitsandbytes cannot be imported \(.*\); use adamw"):
+        make_optimizer(weights, settings(name="adamw8bit"))
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw8bit"])
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"beta1": 0.3}, {"beta2": 0.5}, {"epsilon": 0.1}, {"weight_decay": 0.2}],
+    ids=lambda values: " ".join(values) or "defaults",
+)
+def test_both_optimizers_step_by_the_settings(name, values):
+    chosen = OptimizerSettings(learning_rate=0.05, name=name, **values)
+    weight = torch.nn.Parameter(torch.tensor([0.75, -1.5]))
+    optimizer = make_optimizer([weight], chosen)
+    hand, first, second = [0.75, -1.5], [0.0, 0.0], [0.0, 0.0]
+    for step, gradients in enumerate([[0.5, -1.0], [-0.25, 0.125], [0.0, 2.0], [0.3, 0.3]], start=1):
+        rate = 0.05 / step
+        set_learning_rate(optimizer, rate)
+        weight.grad = torch.tensor(gradients)
+        optimizer.step()
+        for i, gradient in enumerate(gradients):
+            hand[i] -= rate * chosen.weight_decay * hand[i]
+            first[i] = chosen.beta1 * first[i] + (1 - chosen.beta1) * gradient
+            second[i] = chosen.beta2 * second[i] + (1 - chosen.beta2) * gradient * gradient
+            root = math.sqrt(second[i] / (1 - chosen.beta2**step))
+            hand[i] -= rate * first[i] / (1 - chosen.beta1**step) / (root + chosen.epsilon)
+    # bitsandbytes decays after the step, torch before it: they differ by rate · decay · step
+    assert weight.tolist() == pytest.approx(hand, abs=1e-6 if name == "adamw" or not values.get("weight_decay") else 2e-3)
