@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -136,9 +137,32 @@ def test_state_of_another_optimizer_is_refused() -> None:
         load_optimizer_tensors(first, optimizer_tensors(second))
 
 
-def test_state_of_another_model_is_refused() -> None:
-    model, other = make_model(), make_model(width=81)
+@pytest.mark.parametrize("width", [79, 81])
+def test_state_of_another_model_is_refused(width: int) -> None:
+    model, other = make_model(), make_model(width)
     optimizer = torch_adamw(model)
     step(model, optimizer, 0)
-    with pytest.raises(DataError, match=r"parameter 1 has shape \(80, 64\), the model's is \(81, 64\)"):
+    with pytest.raises(DataError, match=rf"parameter 1 has shape \(80, 64\), the model's is \({width}, 64\)"):
         load_optimizer_tensors(torch_adamw(other), optimizer_tensors(optimizer))
+
+
+@pytest.mark.parametrize("parameters", [1, 2])
+def test_state_of_a_parameter_that_the_model_lacks_is_refused(parameters: int) -> None:
+    fewer = torch.optim.AdamW([torch.ones(3, requires_grad=True) for _ in range(parameters)])
+    with pytest.raises(DataError, match=r"parameter 2 has shape \(3,\), the model's is absent"):
+        load_optimizer_tensors(fewer, {"2/exp_avg": torch.ones(3)})
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_the_state_is_given_back_as_the_optimizer_had_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    optimizer = make(model)
+    step(model, optimizer, 0)
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(optimizer, "load_state_dict", given.append)
+    load_optimizer_tensors(optimizer, optimizer_tensors(optimizer))
+
+    def shape_of(value: Any) -> Any:
+        return {key: shape_of(item) for key, item in value.items()} if isinstance(value, dict) else type(value)
+
+    assert shape_of(given[0]["state"]) == shape_of(optimizer.state_dict()["state"])

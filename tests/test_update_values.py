@@ -11,7 +11,7 @@ from two_parameters import LENGTHS, REWARDS, SHIFT, START, TwoParameterModel, Tw
 
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
-from gmc.estimators.gradient import SKIP
+from gmc.estimators.gradient import SKIP, Gradient
 from gmc.training.anchors import Anchors
 from gmc.training.optimizer import make_optimizer
 from gmc.training.update import NonFiniteError, Updater
@@ -193,6 +193,25 @@ def test_what_is_not_finite_leaves_weights_and_moments_alone(where, value):
         updater.run(groups(), UPDATE)
     assert updater.model.values == START
     assert not updater.optimizer.state
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_models_gradient_that_is_not_finite_is_found_before_the_rule_hides_it(looks, monkeypatch):
+    class Hiding(Plain):
+        def gradient(self, gradient):
+            return type(gradient)([torch.nan_to_num(tensor) for tensor in gradient.tensors])
+
+    monkeypatch.setattr("gmc.training.update.model_gradient", lambda *_: Gradient([torch.tensor(math.inf)] * 2))
+    updater = make_updater(Hiding() if looks else Plain())
+    with pytest.raises(NonFiniteError, match="the gradient of estimator plain is not finite"):
+        updater.run(groups(), UPDATE)
+    assert updater.model.values == START
+
+
+def test_the_time_of_an_update_is_from_its_start_to_its_end(monkeypatch):
+    times = iter([100.0, 107.5])
+    monkeypatch.setattr("gmc.training.update.time.perf_counter", lambda: next(times))
+    assert make_updater(Plain()).run(groups(), UPDATE)["time/update_seconds"] == 7.5
 
 
 def test_ratios_and_weights_in_the_metrics_are_of_this_update():

@@ -1,0 +1,78 @@
+"""From rows on disk to the batch that a rule sees: every tensor by value, and what is refused."""
+
+import pytest
+import torch
+from two_parameters import LENGTHS, REWARDS, SHIFT, START, WIDTH, flat_lengths, groups, logp
+
+from gmc.errors import DataError, UsageError
+from gmc.estimators.batch import Need
+from gmc.gradients.assemble import assemble, behavior_entropy, behavior_logp, lags
+
+pytestmark = pytest.mark.unit
+
+VERSION = 3  # of every row
+BEHAVIOR = [[logp(START, b, t) - SHIFT[b][t] for t in range(length)] for b, length in enumerate(flat_lengths())]
+
+
+def padded(rows: list[list[float]]) -> torch.Tensor:
+    return torch.tensor([[*row, *[0.0] * (WIDTH - len(row))] for row in rows])
+
+
+def assembled(needs: frozenset[Need], rows=None, **changes):
+    current_BT = torch.full((4, WIDTH), -1.5)
+    mask_BT = torch.tensor([[t < length for t in range(WIDTH)] for length in flat_lengths()])
+    options = {"logprob_kind": "trainer", "max_response_tokens": 10, "planned_updates": 12, "computed": {}, "update": 8}
+    return assemble(rows or groups(), current_BT, mask_BT, needs=needs, **{**options, **changes})
+
+
+def test_the_batch_holds_what_the_rows_hold():
+    rows = groups()
+    for row in (row for group in rows for row in group):
+        row.trainer_entropies = [0.5 * token for token in row.response_token_ids]
+        row.policy_version = VERSION + row.sample
+    norms = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    batch = assembled(frozenset(Need) - {Need.ANCHOR_LOGP}, rows, computed={Need.SCORE_NORMS: norms})
+    assert torch.equal(batch.behavior_logp_BT, padded(BEHAVIOR))
+    assert torch.equal(batch.behavior_entropy_BT, padded([[0.5 * t for t in range(length)] for length in flat_lengths()]))
+    assert torch.equal(batch.lag_BT, torch.tensor([[5.0] * WIDTH, [4.0] * WIDTH] * 2))
+    assert torch.equal(batch.log_score_norm_B, norms)
+    assert torch.equal(batch.rewards_PG, torch.tensor(REWARDS))
+    assert (batch.planned_updates, batch.max_response_tokens, batch.update) == (12, 10, 8)
+    assert batch.mask_BT.sum(-1).tolist() == [length for group in LENGTHS for length in group]
+
+
+def test_log_probs_are_a_leaf_of_their_own():
+    batch = assembled(frozenset())
+    assert batch.logp_BT.is_leaf
+    assert batch.logp_BT.requires_grad
+
+
+@pytest.mark.parametrize("need", [Need.BEHAVIOR_LOGP, Need.BEHAVIOR_ENTROPY, Need.LAGS, Need.PLANNED_UPDATES])
+def test_nothing_is_brought_but_what_is_needed(need):
+    rows = groups()
+    for row in (row for group in rows for row in group):
+        row.trainer_entropies = [0.0 for _ in row.response_token_ids]
+    assert set(assembled(frozenset({need}), rows).brought) == {need}
+    assert not assembled(frozenset(), rows).brought
+
+
+def test_a_column_that_a_shard_lacks_is_named_with_the_cure():
+    for kind, other in (("engine", "trainer"), ("trainer", "engine")):
+        rows = groups()
+        rows[1][1].trainer_logprobs = None
+        with pytest.raises(DataError, match=rf"batch 5: its shard has no {kind}_logprobs; train with --logprobs {other}"):
+            behavior_logp(rows, kind, WIDTH)
+    with pytest.raises(DataError, match=r"has no trainer_entropies; sample again with --set rollout\.entropies=true"):
+        behavior_entropy(groups(), WIDTH)
+
+
+def test_groups_of_two_sizes_are_refused():
+    rows = groups()
+    rows[0].pop()
+    with pytest.raises(UsageError, match=r"update 8: its groups have \[1, 2\] responses"):
+        assembled(frozenset(), rows)
+
+
+def test_a_lag_counts_updates_since_the_rows_own_version():
+    assert lags(groups(), 3) == [0] * 4
+    assert lags(groups(), 11) == [8] * 4
