@@ -28,6 +28,7 @@ STATISTICS = [
 UPDATES = [
     "test_metrics_values.py",
     "test_update_values.py",
+    "test_update_batch.py",
     "test_normalize.py",
     "test_optimizer.py",
     "test_optimizer_state.py",
@@ -47,7 +48,7 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/evaluation/statistics.py": STATISTICS,
     "gmc/evaluation/scores.py": STATISTICS,
     "gmc/evaluation/compare.py": STATISTICS,
-    "gmc/evaluation/majority.py": STATISTICS,
+    "gmc/evaluation/majority.py": ["test_evaluation_benchmarks.py"],
     "gmc/evaluation/arms.py": STATISTICS,
     "gmc/simulator/statistics.py": ["test_simulate_delays.py", "test_simulate_cluster.py", "test_simulate_command.py"],
     "gmc/store/files.py": ["test_files.py"],
