@@ -19,8 +19,6 @@ from gmc.simulator.statistics import LENGTH_EDGES, DelayStatistics, LengthStatis
 from gmc.simulator.theory import (
     bound_terms,
     gmc_divisor,
-    largest_fourth_moment,
-    near_policy_group_factor,
     optimal_epsilon,
     rate_factor,
     theory_record,
@@ -191,11 +189,11 @@ def test_theory_in_figures():
     assert rate_factor(0.28) == pytest.approx((0.0281101 / 0.4446858) ** 0.4, rel=1e-5)
     # 128^(1/7) = 2 and (2^14)^(-3/14) = 1/8.
     assert optimal_epsilon(128.0, 2**14, k=3.0) == pytest.approx(3 * 2 / 8)
-    assert near_policy_group_factor(32) == pytest.approx(0.25)
-    assert largest_fourth_moment(10_000) == pytest.approx(1e6)
+    record = theory_record(tau4=1.0, eta=0.01, updates=10_000, epsilon=0.28, group_size=32)
+    assert record["near_policy_group_factor"] == pytest.approx(0.25)
+    assert record["largest_fourth_moment"] == pytest.approx(1e6)
     terms = bound_terms(0.5, eta=0.1, updates=100, epsilon=1.0, tau4=1000.0)
-    assert (terms.optimization, terms.variance, terms.delay) == pytest.approx((0.1, 0.2, 8 * 1e-4 * 1000 / 0.25))
-    assert terms.total == pytest.approx(0.1 + 0.2 + 3.2)
+    assert terms == pytest.approx({"optimization": 0.1, "variance": 0.2, "delay": 8 * 1e-4 * 1000 / 0.25})
 
 
 def test_the_theory_of_a_delay_says_whether_it_keeps_the_rate():

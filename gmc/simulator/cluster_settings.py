@@ -25,7 +25,7 @@ class ClusterSettings:
     prompts: int = described("P, groups of a batch and of an update", least=1)
     group_size: int = described("G, responses of a group", least=1)
     update_seconds: float = described("Time of one update on the trainer", above=0)
-    sync_seconds: float = described("Time to bring new weights to the workers, after every update", least=0, default=0.0)
+    sync_seconds: float = described("Time to send new weights to the workers, after every update", least=0, default=0.0)
     max_ahead: int = described("Batches that may be launched beyond the one in training; 0: synchronous", least=0, default=1)
     in_flight_updates: bool = described("Workers pause for every sync and go on with the new weights", default=False)
     mtbf_hours: float | None = described(

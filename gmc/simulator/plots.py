@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
 from gmc.errors import UsageError
-from gmc.simulator.statistics import LENGTH_EDGES, DelayStatistics
+from gmc.simulator.statistics import LENGTH_EDGES, DelayStatistics, moment, quantile
 from gmc.store.files import atomic_path
 
 _FORMATS = (".png", ".svg")
@@ -37,11 +37,9 @@ def save_plot(path: Path, delays: DelayStatistics, title: str) -> None:
 
 
 def _histogram(axes: Axes, delays: DelayStatistics) -> None:
-    counts = delays.counts
-    width = -(-len(counts) // _MOST_BARS)
-    padded = np.pad(counts, (0, -len(counts) % width)).reshape(-1, width).sum(axis=1)
-    lefts = np.arange(len(padded)) * width
-    axes.bar(lefts - 0.5, padded / counts.sum(), width=width, align="edge", color="tab:blue", alpha=0.8)
+    width, counts = delays.binned(_MOST_BARS)
+    lefts = np.arange(len(counts)) * width
+    axes.bar(lefts - 0.5, counts / counts.sum(), width=width, align="edge", color="tab:blue", alpha=0.8)
     axes.axvline(delays.mean, color="tab:red", label=f"mean {delays.mean:.1f}")
     axes.axvline(delays.quantile(0.95), color="tab:orange", linestyle="--", label=f"95 % quantile {delays.quantile(0.95)}")
     axes.set_xlabel("delay (updates)")
@@ -53,8 +51,8 @@ def _delay_by_length(axes: Axes, delays: DelayStatistics) -> None:
     counts = delays.counts_LD[:, : len(delays.counts)]
     rows = np.flatnonzero(counts.sum(axis=1))
     centers = np.sqrt(LENGTH_EDGES[rows] * LENGTH_EDGES[rows + 1])
-    quantiles = np.array([[_quantile(counts[row], share) for share in (0.05, 0.5, 0.95)] for row in rows])
-    means = counts[rows] @ np.arange(counts.shape[1]) / counts[rows].sum(axis=1)
+    quantiles = np.array([[quantile(counts[row], share) for share in (0.05, 0.5, 0.95)] for row in rows])
+    means = [moment(counts[row], 1) for row in rows]
     axes.fill_between(centers, quantiles[:, 0], quantiles[:, 2], color="tab:blue", alpha=0.2, label="5 % to 95 %")
     axes.plot(centers, quantiles[:, 1], color="tab:blue", label="median")
     axes.plot(centers, means, color="tab:red", linestyle="--", label="mean")
@@ -67,8 +65,3 @@ def _delay_by_length(axes: Axes, delays: DelayStatistics) -> None:
     correlation = delays.length_correlation
     axes.set_title("delay is constant" if correlation is None else f"correlation of length and delay {correlation:.2f}")
     axes.legend(frameon=False, loc="upper left")
-
-
-def _quantile(counts: "np.ndarray[tuple[int], np.dtype[np.int64]]", share: float) -> int:
-    cumulative = np.cumsum(counts)
-    return int(np.searchsorted(cumulative, share * cumulative[-1]))

@@ -10,6 +10,24 @@ LENGTH_EDGES: NDArray[np.float64] = 2.0 ** (np.arange(65) / 2)
 """Edges of the length bins in tokens: two bins an octave, so that one run can be laid beside another."""
 _BINS = len(LENGTH_EDGES) - 1
 
+Counts = NDArray[np.int64]
+
+
+def quantile(counts: Counts, share: float) -> int:
+    """Smallest whole value that at least this share does not exceed; counts: how often 0, 1, … occur."""
+    cumulative = np.cumsum(counts)
+    return int(np.searchsorted(cumulative, share * cumulative[-1] * (1 - 1e-12)))
+
+
+def moment(counts: Counts, order: int) -> float:
+    """Mean of value ** order; counts as in `quantile`."""
+    return float(counts @ np.arange(len(counts), dtype=np.float64) ** order / counts.sum())
+
+
+def quantiles(counts: Counts) -> dict[str, int]:
+    """`QUANTILES` by name."""
+    return {f"{share:g}": quantile(counts, share) for share in QUANTILES}
+
 
 class DelayStatistics:
     """Counts of trained responses by delay (updates) and length (tokens).
@@ -19,10 +37,10 @@ class DelayStatistics:
     """
 
     def __init__(self) -> None:
-        self.counts_LD: NDArray[np.int64] = np.zeros((_BINS, 1), dtype=np.int64)
+        self.counts_LD: Counts = np.zeros((_BINS, 1), dtype=np.int64)
         self._sums = np.zeros(5)  # of length, length², delay, delay², length · delay
 
-    def add(self, delays: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
+    def add(self, delays: Counts, lengths: Counts) -> None:
         """Count responses: their delays and lengths, two flat arrays of one size."""
         if (width := int(delays.max()) + 1) > self.counts_LD.shape[1]:
             grown = np.zeros((_BINS, max(width, 2 * self.counts_LD.shape[1])), dtype=np.int64)
@@ -39,7 +57,7 @@ class DelayStatistics:
         return int(self.counts_LD.sum())
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Counts:
         """Number of responses at delay 0, 1, …, up to the largest seen."""
         counts = self.counts_LD.sum(axis=0)
         return np.asarray(np.trim_zeros(counts, "b"))
@@ -50,13 +68,17 @@ class DelayStatistics:
 
     def moment(self, order: int) -> float:
         """Mean of delay ** order over trained responses."""
-        counts = self.counts
-        return float(counts @ np.arange(len(counts), dtype=np.float64) ** order / counts.sum())
+        return moment(self.counts, order)
 
     def quantile(self, share: float) -> int:
         """Smallest delay that at least this share of responses does not exceed."""
-        cumulative = np.cumsum(self.counts)
-        return int(np.searchsorted(cumulative, share * cumulative[-1] * (1 - 1e-12)))
+        return quantile(self.counts, share)
+
+    def binned(self, most: int) -> tuple[int, Counts]:
+        """Counts by delay in at most `most` bins of equal width: that width (in updates), and the counts."""
+        counts = self.counts
+        width = -(-len(counts) // most)
+        return width, np.pad(counts, (0, -len(counts) % width)).reshape(-1, width).sum(axis=1)
 
     @property
     def length_correlation(self) -> float | None:
@@ -74,7 +96,7 @@ class DelayStatistics:
             "responses": self.responses,
             "mean": self.mean,
             "max": len(self.counts) - 1,
-            "quantiles": {f"{share:g}": self.quantile(share) for share in QUANTILES},
+            "quantiles": quantiles(self.counts),
             "fourth_moment": self.moment(4),
             "length_correlation": self.length_correlation,
         }
@@ -84,21 +106,16 @@ class LengthStatistics:
     """Number, mean and quantiles of lengths, from whole counts by length (tokens)."""
 
     def __init__(self) -> None:
-        self._counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._counts: Counts = np.zeros(0, dtype=np.int64)
 
-    def add(self, lengths: NDArray[np.int64]) -> None:
+    def add(self, lengths: Counts) -> None:
         counts = np.bincount(lengths)
         if len(counts) > len(self._counts):
             self._counts, counts = counts, self._counts
         self._counts[: len(counts)] += counts
 
     def summary(self) -> dict[str, Any]:
-        cumulative = np.cumsum(self._counts)
-        total = int(cumulative[-1]) if len(cumulative) else 0
+        total = int(self._counts.sum())
         if not total:
             return {"responses": 0, "mean": None, "quantiles": {}}
-        return {
-            "responses": total,
-            "mean": float(self._counts @ np.arange(len(self._counts), dtype=np.float64) / total),
-            "quantiles": {f"{share:g}": int(np.searchsorted(cumulative, share * total * (1 - 1e-12))) for share in QUANTILES},
-        }
+        return {"responses": total, "mean": moment(self._counts, 1), "quantiles": quantiles(self._counts)}
