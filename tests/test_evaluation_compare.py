@@ -1,6 +1,7 @@
 """Comparing results, curves over checkpoints, and what the reports print."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,9 @@ from gmc.evaluation.report import (
     warning_lines,
 )
 from gmc.evaluation.results import Result, read_result
-from gmc.evaluation.scores import mean_score
-from gmc.evaluation.statistics import mcnemar, paired_difference
+from gmc.evaluation.samples import Sample
+from gmc.evaluation.scores import count_outcomes, mean_score, problem_scores
+from gmc.evaluation.statistics import estimate, mcnemar, paired_difference
 from gmc.store.files import strict_json
 
 pytestmark = pytest.mark.unit
@@ -89,6 +91,60 @@ def test_results_that_cannot_be_paired_are_refused(tmp_path: Path) -> None:
         compare(sampled, greedy)
 
 
+def stub(problem_ids: Sequence[str], right: Sequence[Sequence[bool]], decoding: str = "sampled", content: str = "c") -> Result:
+    """A result of these problems; right: of each problem, one value a sample."""
+    samples = [
+        Sample(problem_id, "sum", decoding, number, "", "1", "", [1], "", [1], "stop", str(int(correct)), correct, "", "")
+        for problem_id, row in zip(problem_ids, right, strict=True)
+        for number, correct in enumerate(row)
+    ]
+    record = {"problems": {"content_hash": content}, "spec": {"pass_k": []}, "versions": {}, "benchmark": "b"}
+    result = Result(Path("scores.json"), record)
+    object.__setattr__(result, "samples", lambda: samples)
+    return result
+
+
+@pytest.mark.parametrize("contents", [("a", "b"), ("b", "a")])
+def test_other_problems_are_refused_in_either_order(contents: tuple[str, str]) -> None:
+    one, other = (stub(["p"], [[True]], content=content) for content in contents)
+    with pytest.raises(UsageError, match="different problems"):
+        compare(one, other)
+
+
+@pytest.mark.parametrize("ids", [(["p", "q"], ["p"]), (["p"], ["p", "q"]), (["p", "q"], ["p", "r"])])
+def test_other_problem_ids_are_refused_in_either_order(ids: tuple[list[str], list[str]]) -> None:
+    one, other = (stub(each, [[True]] * len(each)) for each in ids)
+    with pytest.raises(UsageError, match="different problem ids"):
+        compare(one, other)
+
+
+def test_only_one_right_or_wrong_outcome_a_problem_gives_mcnemar() -> None:
+    ids, once, twice = ["p", "q"], [[True], [False]], [[True, True], [False, False]]
+    (single,) = compare(stub(ids, once), stub(ids, once[::-1])).scores
+    assert single.mcnemar == mcnemar(np.array([True, False]), np.array([False, True]))
+    for first, second in ((twice, twice), (once, twice), (twice, once)):
+        assert compare(stub(ids, first), stub(ids, second)).scores[0].mcnemar is None
+    mixed = [[True, False], [False, False]]
+    assert compare(stub(ids, mixed), stub(ids, once)).scores[0].mcnemar is None
+
+
+@pytest.mark.parametrize("samples", [(1, 3), (3, 1), (2, 2)])
+def test_a_score_is_named_by_both_numbers_of_samples(samples: tuple[int, int]) -> None:
+    one, other = (stub(["p"], [[True] * count]) for count in samples)
+    expected = "avg@2" if samples == (2, 2) else f"avg@{samples[0]} / avg@{samples[1]}"
+    assert [score.name for score in compare(one, other).scores] == [expected]
+
+
+def test_intervals_of_a_comparison_are_those_of_seed_0_unless_another_is_asked_for() -> None:
+    ids = [f"p{i}" for i in range(9)]
+    one, other = stub(ids, [[i % 3 == 0] for i in range(9)]), stub(ids, [[i % 2 == 0] for i in range(9)])
+    first, second = np.arange(9) % 3 == 0, np.arange(9) % 2 == 0
+    for options in ({}, {"seed": 1}):
+        (found,) = compare(one, other, **options).scores
+        assert found.first == estimate(first.astype(float), samples=1, **options)
+        assert found.difference == paired_difference(first.astype(float), second.astype(float), **options)
+
+
 def test_curve_has_every_version_in_order(tmp_path: Path) -> None:
     results = [
         run(tmp_path, engine=ScriptedEngine(skill), policy=subject(label=f"v{version:06d}", version=version))
@@ -147,3 +203,23 @@ def test_warnings_name_what_a_reader_must_know(tmp_path: Path) -> None:
 def test_same_label_on_both_sides_is_told_apart(tmp_path: Path) -> None:
     text = printed(comparison_table(compare(run(tmp_path), run(tmp_path, seed=1))))
     assert "second minus first" in text
+
+
+def test_outcomes_by_value() -> None:
+    def one(number: int, tokens: int, grade: str, reason: str) -> Sample:
+        return Sample("p", "", "sampled", number, "", "", "", [1], "", [1] * tokens, reason, None, False, grade, "")
+
+    counts = count_outcomes([one(0, 5, "timeout", "length"), one(1, 2, "unparseable", "stop"), one(2, 3, "crash", "stop")])
+    assert vars(counts) == {
+        "responses": 3,
+        "truncated_share": 1 / 3,
+        "unparseable_share": 1 / 3,
+        "timeouts": 1,
+        "crashes": 1,
+        "mean_response_tokens": 10 / 3,
+    }
+
+
+@pytest.mark.parametrize(("samples", "names"), [(1, ["avg@1"]), (2, ["avg@2"]), (3, ["avg@3", "maj@3"])])
+def test_a_majority_needs_three_votes(samples: int, names: list[str]) -> None:
+    assert list(problem_scores(stub(["p"], [[True] * samples]).samples()).scores) == names

@@ -183,3 +183,10 @@ def test_a_mean_over_benchmarks_on_which_nothing_was_solved_is_not_certain():
         assert found.high - found.low > 0.02
     alone = mean_estimate([none], samples=1)
     assert alone.high == pytest.approx(estimate(none, samples=1).high, abs=0.05)
+
+
+def test_scores_of_which_the_first_is_the_highest_are_resampled():
+    falling_P = np.array([1.0] + [0.0] * 9)
+    assert estimate(falling_P, samples=1) == estimate(falling_P[::-1], samples=1)
+    alone = mean_estimate([falling_P], samples=1)
+    assert (alone.low, alone.high) == pytest.approx((0.0, 0.3), abs=1e-9)
