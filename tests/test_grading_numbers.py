@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gmc.grading.compare import settle
 from gmc.grading.normalize import normalize
 from gmc.grading.numbers import Number, numbers_equal, read_number
 from gmc.grading.rational import NotRationalError, TooLargeError, evaluate
@@ -65,6 +66,11 @@ def test_towers_are_refused_not_computed(text: str) -> None:
     assert number is not None
     assert number.huge
     assert not numbers_equal(number, number)
+
+
+@pytest.mark.parametrize("answer", ["\\pi^{9^{9^9}}", "\\pi+2^{10^{10}}", "\\pi+" + "1+" * 300 + "1"])
+def test_what_no_parser_should_see_is_different_without_a_worker(answer: str) -> None:
+    assert settle("\\pi", answer) == (False, "number")
 
 
 def test_deep_nesting_is_refused_not_recursed() -> None:

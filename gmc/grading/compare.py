@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
+from gmc.grading.guards import comparable
 from gmc.grading.leaves import leaves_equal
 from gmc.grading.normalize import MAX_ANSWER, normalize, text_key
 from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
@@ -239,9 +240,16 @@ def settle(gold: str, answer: str) -> tuple[bool | None, str]:
         return True, "text"
     if len(answer) > MAX_ANSWER:
         return False, "text"
-    verdict = Comparer(leaves_equal, _undecided).any_reading(readings(left), readings(right))
+    verdict = Comparer(values_equal, relations_equal).any_reading(readings(left), readings(right))
     return verdict, "symbolic" if verdict is None else "number"
 
 
-def _undecided(gold: str, answer: str) -> None:
-    """Equations are left to the symbolic tier."""
+def values_equal(gold: str, answer: str) -> bool | None:
+    """Whether two values are equal, None when only the symbolic tier can tell."""
+    verdict = leaves_equal(gold, answer)
+    return relations_equal(gold, answer) if verdict is None else verdict
+
+
+def relations_equal(gold: str, answer: str) -> bool | None:
+    """False when a guard rules equality out, else None: only the symbolic tier can tell."""
+    return None if comparable(gold, answer) else False

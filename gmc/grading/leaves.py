@@ -16,6 +16,7 @@ _LETTER = re.compile(r"\(?(?:\\text\{)?\(?([A-Za-z])\)?\}?\)?\.?")
 _SEXAGESIMAL = re.compile(
     r"(-?\d{1,99}(?:\.\d{1,99})?)\^\\circ ?(?:(\d{1,99}(?:\.\d{1,99})?)')?(?:(\d{1,99}(?:\.\d{1,99})?)(?:''|\"))?"
 )
+_COLON = re.compile(r":|\\text\{to\}")
 _NUMBER_NAMES = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
     "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
@@ -26,7 +27,7 @@ def leaves_equal(gold: str, answer: str) -> bool | None:
     """Whether two normalized values are the same: True, False, or None when undecided."""
     if text_key(gold) == text_key(answer):
         return True
-    for compare in (_choice, _based, _sexagesimal, _numbers, _words):
+    for compare in (_choice, _based, _sexagesimal, _numbers, _words, _ratio):
         verdict = compare(gold, answer)
         if verdict is not None:
             return verdict
@@ -93,6 +94,21 @@ def _words(gold: str, answer: str) -> bool | None:
     if is_words(gold) or is_words(answer):
         return False
     return None
+
+
+def _ratio(gold: str, answer: str) -> bool | None:
+    if not _COLON.search(gold) and not _COLON.search(answer):
+        return None
+    shares = _shares(gold)
+    return shares is not None and shares == _shares(answer)
+
+
+def _shares(text: str) -> list[Fraction] | None:
+    """A ratio's terms over their sum: `4:6`, `4 to 6` and `2/3` are [2/5, 3/5]. None when a term is no number."""
+    fraction = re.fullmatch(r"\\frac\{(.+)\}\{(.+)\}", text)
+    terms = fraction.groups() if fraction else re.split(rf"{_COLON.pattern}|/", text)
+    values = [number.value for number in map(read_number, terms) if number is not None]
+    return [value / sum(values) for value in values] if 1 < len(terms) == len(values) and sum(values) else None
 
 
 def _quantities(gold: str, answer: str) -> bool | None:

@@ -1,18 +1,26 @@
 r"""Exact value of a LaTeX arithmetic expression over the rationals, or the reason why it has none.
 
-A small recursive-descent evaluator: integers, decimals, `\frac`, `\binom`, `+ - \cdot /`, integer powers, roots that come out
-exactly, factorials, parentheses, mixed numbers (`2\frac{1}{2}`, `3 1/4`), scientific notation. Results are limited in size,
-so that a tower of powers costs nothing.
+Integers, decimals, `\frac`, `\binom`, `+ - \cdot /`, integer powers, roots that come out exactly, factorials, parentheses,
+mixed numbers (`2\frac{1}{2}`, `3 1/4`), scientific notation. The text is spelled as a Python expression, Python's parser reads
+it, and only its syntax tree is evaluated. Results are limited in size, so that a tower of powers costs nothing.
 """
 
+import ast
 import math
+import operator
 import re
 from fractions import Fraction
 
-_TOKEN = re.compile(r"\d*\.\d*\\overline\{\d+\}|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|\\[a-zA-Z]+|[-+/^!(){}\[\]]| ")
 _INTEGER = re.compile(r"-?[0-9]{1,4000}")
 _TOO_LONG = re.compile(r"\d{4001}")
 """Python refuses to read an integer of more than 4300 digits."""
+_NUMERAL = r"\d*\.\d*\\overline\{\d+\}|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_TOKEN = re.compile(rf"(?P<numeral>{_NUMERAL})|\\[a-zA-Z]+|[-+/^!(){{}}\[\]]| ")
+_SPACED_MIXED = re.compile(r"(?<![^-+({\[])(\d+) (\d+)/(\d+)")
+_PYTHON = {
+    r"\frac": "frac", r"\binom": "binom", r"\sqrt": "sqrt", r"\cdot": "*", "^": "**", "{": "(", "}": ")", "!": ".factorial",
+} | {token: token for token in ("+", "-", "/", "(", ")", "[", "]")}  # fmt: skip
+_OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _MAX_BITS = 60_000
 _MAX_DEPTH = 60
 _MAX_FACTORIAL = 5_000
@@ -32,20 +40,70 @@ def evaluate(text: str) -> Fraction:
         return Fraction(int(text))
     if _TOO_LONG.search(text):
         raise TooLargeError
-    tokens: list[str] = []
+    spelled = _as_python(text)
+    try:
+        return _value(ast.parse(spelled, mode="eval").body)
+    except (SyntaxError, MemoryError) as error:
+        # Python's parser gives up on hundreds of open brackets.
+        raise (TooLargeError if text.count("(") > _MAX_DEPTH else NotRationalError)("malformed") from error
+    except ZeroDivisionError as error:
+        raise NotRationalError("division by zero") from error
+
+
+def _as_python(text: str) -> str:
+    r"""The text as a Python expression: `\frac{1}{2}` is `frac('1')('2')`, `5!` is `('5').factorial`, `@` joins a mixed number."""
+    text = _SPACED_MIXED.sub(r"\1\\frac{\2}{\3}", text)
+    spelled: list[str] = []
+    before = ""
+    operand = False
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
-        if match is None:
-            raise NotRationalError(text[position])
-        tokens.append(match.group())
+        if match is None or not (match["numeral"] or match.group() == " " or match.group() in _PYTHON):
+            raise NotRationalError(text[position:])
         position = match.end()
-    parser = _Parser(tokens)
-    value = parser.sum()
-    parser.space()
-    if parser.peek() is not None:
-        raise NotRationalError("trailing text")
-    return value
+        token = match.group()
+        if token == " ":
+            continue
+        if token == r"\frac" and before.isdigit() and spelled[-2:-1] in ([], ["+"], ["-"], ["("], ["["]):
+            spelled.append("@")
+        elif operand and (token in ("(", r"\frac", r"\sqrt", r"\binom") or (token == "{" and before != "}")):
+            spelled.append("*")
+        spelled.append(f"({token!r})" if match["numeral"] else _PYTHON[token])
+        before, operand = token, bool(match["numeral"]) or token in (")", "}", "!")
+    return " ".join(spelled)
+
+
+def _value(node: ast.expr, depth: int = 0) -> Fraction:
+    """The value of a syntax tree that `_as_python` spelled."""
+    if depth > _MAX_DEPTH:
+        raise TooLargeError
+
+    def value(part: ast.expr) -> Fraction:
+        return _value(part, depth + 1)
+
+    match node:
+        case ast.Constant(value=str(numeral)):
+            return _numeral(numeral)
+        case ast.UnaryOp(op=sign, operand=operand):
+            return -value(operand) if isinstance(sign, ast.USub) else value(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _power(value(left), value(right))
+        case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+            return _mixed(value(left), value(right))
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _OPERATIONS:
+            return _bounded(_OPERATIONS[type(sign)](value(left), value(right)))
+        case ast.Attribute(value=operand):
+            return _factorial(value(operand))
+        case ast.Call(func=ast.Call(func=ast.Name(id="frac"), args=[top]), args=[bottom]):
+            return _bounded(value(top) / value(bottom))
+        case ast.Call(func=ast.Call(func=ast.Name(id="binom"), args=[top]), args=[bottom]):
+            return _binomial(value(top), value(bottom))
+        case ast.Call(func=ast.Name(id="sqrt"), args=[radicand]):
+            return exact_root(value(radicand), Fraction(2))
+        case ast.Call(func=ast.Subscript(value=ast.Name(id="sqrt"), slice=index), args=[radicand]):
+            return exact_root(value(radicand), value(index))
+    raise NotRationalError("malformed")
 
 
 def _bounded(value: Fraction) -> Fraction:
@@ -54,179 +112,22 @@ def _bounded(value: Fraction) -> Fraction:
     return value
 
 
-def number(token: str) -> Fraction:
-    """A decimal numeral, with an exponent of bounded size."""
-    if r"\overline" in token:
-        return _repeating(token)
-    mantissa, _, exponent = token.lower().partition("e")
-    if len(token) > 10_000 or len(exponent) > 5:
-        raise TooLargeError
-    power = int(exponent or 0)
-    if abs(power) > 15_000:
-        raise TooLargeError
-    return _bounded(Fraction(mantissa.rstrip(".") if mantissa.endswith(".") else mantissa) * Fraction(10) ** power)
-
-
-def _repeating(token: str) -> Fraction:
-    r"""A repeating decimal, `0.1\overline{6}`."""
+def _numeral(token: str) -> Fraction:
+    r"""A decimal numeral, with an exponent of bounded size, or a repeating decimal, `0.1\overline{6}`."""
     fixed, _, cycle = token.rstrip("}").partition(r"\overline{")
-    whole, _, digits = fixed.partition(".")
-    if len(token) > 200:
+    mantissa, _, exponent = fixed.lower().partition("e")
+    if len(token) > 10_000 or len(exponent) > 5 or abs(power := int(exponent or 0)) > 15_000:
         raise TooLargeError
-    tail = Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(digits))
-    return Fraction(f"{whole or 0}.{digits or 0}") + tail
+    value = Fraction(f"0{mantissa}0" if "." in mantissa else mantissa) * Fraction(10) ** power
+    if cycle:
+        value += Fraction(int(cycle), (10 ** len(cycle) - 1) * 10 ** len(mantissa.partition(".")[2]))
+    return _bounded(value)
 
 
-class _Parser:
-    """State of one evaluation: the tokens and how far they are read."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens = tokens
-        self.at = 0
-        self.depth = 0
-
-    def peek(self) -> str | None:
-        return self.tokens[self.at] if self.at < len(self.tokens) else None
-
-    def take(self) -> str:
-        token = self.peek()
-        if token is None:
-            raise NotRationalError("ends early")
-        self.at += 1
-        return token
-
-    def space(self) -> None:
-        while self.peek() == " ":
-            self.at += 1
-
-    def expect(self, token: str) -> None:
-        self.space()
-        if self.take() != token:
-            raise NotRationalError(f"expected {token}")
-
-    def sum(self) -> Fraction:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise TooLargeError
-        value = self.product()
-        while True:
-            self.space()
-            if self.peek() == "+":
-                self.take()
-                value = _bounded(value + self.product())
-            elif self.peek() == "-":
-                self.take()
-                value = _bounded(value - self.product())
-            else:
-                self.depth -= 1
-                return value
-
-    def product(self) -> Fraction:
-        self.space()
-        sign = 1
-        while self.peek() in ("-", "+"):
-            sign = -sign if self.take() == "-" else sign
-            self.space()
-        value = self.mixed()
-        while True:
-            self.space()
-            token = self.peek()
-            if token == r"\cdot":
-                self.take()
-                value = _bounded(value * self.signed())
-            elif token == "/":
-                self.take()
-                divisor = self.signed()
-                if divisor == 0:
-                    raise NotRationalError("division by zero")
-                value = _bounded(value / divisor)
-            elif token is not None and (token in ("(", "{") or token in (r"\frac", r"\sqrt", r"\binom")):
-                value = _bounded(value * self.power())
-            else:
-                return sign * value
-
-    def signed(self) -> Fraction:
-        self.space()
-        sign = 1
-        while self.peek() in ("-", "+"):
-            sign = -sign if self.take() == "-" else sign
-            self.space()
-        return sign * self.power()
-
-    def mixed(self) -> Fraction:
-        r"""A factor, or a mixed number: an integer directly before a proper fraction, `2\frac{1}{2}` or `3 1/4`."""
-        start = self.at
-        whole = self.peek()
-        if whole is not None and whole.isdigit():
-            self.at += 1
-            self.space()
-            following = self.tokens[self.at : self.at + 3]
-            spaced = self.at > start + 1
-            if following[:1] == [r"\frac"]:
-                part = self.power()
-                if not 0 < part < 1:
-                    raise NotRationalError("malformed mixed number")
-                return int(whole) + part
-            if spaced and len(following) == 3 and following[0].isdigit() and following[1] == "/" and following[2].isdigit():
-                self.at += 3
-                top, bottom = int(following[0]), int(following[2])
-                if not 0 < top < bottom:
-                    raise NotRationalError("malformed mixed number")
-                return int(whole) + Fraction(top, bottom)
-            if spaced and following and following[0][:1].isdigit():
-                raise NotRationalError("two numbers side by side")
-            self.at = start
-        return self.power()
-
-    def power(self) -> Fraction:
-        base = self.atom()
-        while self.peek() == "!":
-            self.take()
-            base = _factorial(base)
-        if self.peek() != "^":
-            return base
-        self.take()
-        self.space()
-        sign = -1 if self.peek() == "-" else 1
-        if sign < 0:
-            self.take()
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise TooLargeError
-        exponent = sign * self.power()
-        self.depth -= 1
-        return _power(base, exponent)
-
-    def atom(self) -> Fraction:
-        self.space()
-        token = self.take()
-        if token[0].isdigit() or token[0] == ".":
-            return number(token)
-        if token == "(" or token == "{":
-            value = self.sum()
-            self.expect(")" if token == "(" else "}")
-            return value
-        if token == r"\frac" or token == r"\binom":
-            top, bottom = self.argument(), self.argument()
-            if token == r"\binom":
-                return _binomial(top, bottom)
-            if bottom == 0:
-                raise NotRationalError("division by zero")
-            return _bounded(top / bottom)
-        if token == r"\sqrt":
-            index = Fraction(2)
-            if self.peek() == "[":
-                self.take()
-                index = self.sum()
-                self.expect("]")
-            return exact_root(self.argument(), index)
-        raise NotRationalError(token)
-
-    def argument(self) -> Fraction:
-        self.expect("{")
-        value = self.sum()
-        self.expect("}")
-        return value
+def _mixed(whole: Fraction, part: Fraction) -> Fraction:
+    if not 0 < part < 1:
+        raise NotRationalError("malformed mixed number")
+    return whole - part if whole < 0 else whole + part
 
 
 def _factorial(value: Fraction) -> Fraction:
@@ -248,26 +149,22 @@ def _binomial(top: Fraction, bottom: Fraction) -> Fraction:
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
         return _power(exact_root(base, Fraction(exponent.denominator)), Fraction(exponent.numerator))
-    if base == 0 and exponent < 0:
-        raise NotRationalError("division by zero")
+    if base in (0, 1, -1) and exponent != 0:
+        # Only the sign and the parity of a large exponent matter.
+        exponent = (exponent % 2 + 2) * (-1 if exponent < 0 else 1)
     bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if base not in (0, 1, -1) and abs(exponent) * bits > _MAX_BITS:
+    if abs(exponent) * bits > _MAX_BITS:
         raise TooLargeError
-    if base in (0, 1, -1):
-        exponent = Fraction(int(exponent) % 2 + 2) if exponent != 0 else exponent
     return base ** int(exponent)
 
 
 def exact_root(value: Fraction, index: Fraction) -> Fraction:
     """The real root when it is rational; raises `NotRationalError` when it is not."""
-    if index.denominator != 1 or not 1 <= index <= 64:
-        raise NotRationalError("root index")
+    if index.denominator != 1 or not 1 <= index <= 64 or (value < 0 and index % 2 == 0):
+        raise NotRationalError("no real root")
     n = int(index)
-    negative = value < 0
-    if negative and n % 2 == 0:
-        raise NotRationalError("even root of a negative number")
-    parts = [_integer_root(part, n) for part in (abs(value.numerator), value.denominator)]
-    return Fraction(-parts[0] if negative else parts[0], parts[1])
+    root = Fraction(_integer_root(abs(value.numerator), n), _integer_root(value.denominator, n))
+    return -root if value < 0 else root
 
 
 def _integer_root(value: int, n: int) -> int:

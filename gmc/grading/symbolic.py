@@ -12,49 +12,10 @@ import sympy
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
-from gmc.grading.compare import Comparer
-from gmc.grading.leaves import leaves_equal
+from gmc.grading.compare import Comparer, relations_equal, values_equal
+from gmc.grading.guards import DIFFERENTIAL, same_constant
 from gmc.grading.normalize import normalize
 from gmc.grading.structure import readings
-
-_SYMBOL = re.compile(
-    r"\\(?P<command>[a-zA-Z]+)|(?P<letter>[a-zA-Z])(?P<prime>'*)(?:_(?P<short>[a-zA-Z0-9])|_\{(?P<long>[^{}]*)\})?(?P<after>'*)"
-)
-_DIFFERENTIAL = re.compile(r"\\int(?![a-zA-Z])|\\frac\{d(?:\^\w)? ?(?:[a-zA-Z]|\\[a-z]+)?\}\{d ?(?:[a-zA-Z]|\\[a-z]+)")
-
-
-def rename(gold: str, answer: str) -> tuple[str, str]:
-    """Give capital, primed and `d` letters plain lower-case names, the same in both texts."""
-    if re.search(r"\+ ?[cC]$", gold) and re.search(r"\+ ?[cC]$", answer):
-        gold, answer = gold[:-1] + "c", answer[:-1] + "c"
-    differential = _DIFFERENTIAL.search(gold + answer)
-    used = {match["letter"] for match in _SYMBOL.finditer(gold + " " + answer) if match["letter"]}
-    spare = [letter for letter in "xyztuvwabcmnpqrskl" if letter not in used]
-    names: dict[str, str] = {}
-    for text in (gold, answer):
-        for match in _SYMBOL.finditer(text):
-            letter = match["letter"]
-            if not letter:
-                continue
-            primes = match["prime"] + match["after"]
-            if letter + primes in names or not (letter.isupper() or primes or (letter == "d" and not differential)):
-                continue
-            if not spare:
-                return gold, answer
-            names[letter + primes] = spare.pop(0)
-
-    def replace(match: re.Match[str]) -> str:
-        letter = match["letter"]
-        if not letter:
-            return match.group()
-        name = names.get(letter + match["prime"] + match["after"])
-        if name is None:
-            return match.group()
-        subscript = match["short"] or match["long"]
-        return name + (f"_{{{subscript}}}" if subscript else "")
-
-    return _SYMBOL.sub(replace, gold), _SYMBOL.sub(replace, answer)
-
 
 logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
@@ -69,7 +30,6 @@ _READING = [
 ]
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|(?<![a-zA-Z])[a-zA-Z])\^\\circ(?![a-zA-Z])")
 _DIGITS = 40
-_LONGEST_EXPRESSION = 600
 _AGREEING = sympy.Float(10) ** -30
 # Sample points per symbol: positive values, then signs mixed. Fixed, so that a verdict is reproducible.
 _POINTS = (
@@ -77,6 +37,29 @@ _POINTS = (
     ("2.4519", "0.6173", "1.1597", "3.7331", "0.8837", "1.5913", "2.9171", "0.3719"),
     ("-1.2713", "0.8431", "-0.5197", "1.9733", "-2.3179", "0.6619", "-1.7393", "2.2817"),
 )
+
+
+_SYMBOL = re.compile(r"\\[a-zA-Z]+|(?P<letter>[a-zA-Z])(?P<before>'*)(?P<subscript>_[a-zA-Z0-9]|_\{[^{}]*\})?(?P<after>'*)")
+
+
+def rename(gold: str, answer: str) -> tuple[str, str]:
+    """Give capital, primed and `d` letters, which math-verify mistreats, plain lower-case names, the same in both texts."""
+    gold, answer = same_constant(gold, answer)
+    differential = DIFFERENTIAL.search(gold + answer)
+    used = {match["letter"] for match in _SYMBOL.finditer(gold + " " + answer)}
+    spare = [letter for letter in "xyztuvwabcmnpqrskl" if letter not in used]
+    names: dict[str, str] = {}
+
+    def plain(match: re.Match[str]) -> str:
+        letter = match["letter"] or ""
+        primes = letter and match["before"] + match["after"]
+        if spare and (letter.isupper() or primes or (letter == "d" and not differential)) and letter + primes not in names:
+            names[letter + primes] = spare.pop(0)
+        if letter + primes not in names:
+            return match.group()
+        return names[letter + primes] + (match["subscript"] or "")
+
+    return _SYMBOL.sub(plain, gold), _SYMBOL.sub(plain, answer)
 
 
 def answers_equal(gold: str, answer: str) -> bool:
@@ -88,7 +71,7 @@ def answers_equal(gold: str, answer: str) -> bool:
 
 
 def _leaf(gold: str, answer: str) -> bool | None:
-    cheap = leaves_equal(gold, answer)
+    cheap = values_equal(gold, answer)
     if cheap is not None:
         return cheap
     left, right = (_parse(text) for text in rename(gold, answer))
@@ -101,6 +84,8 @@ def _leaf(gold: str, answer: str) -> bool | None:
 
 
 def _relation(gold: str, answer: str) -> bool:
+    if relations_equal(gold, answer) is False:
+        return False
     left, right = (_parse(text) for text in rename(gold, answer))
     # math-verify falls back to the last side of an equation it cannot read; that would be an expression.
     if left is None or right is None or isinstance(left, sympy.Expr) or isinstance(right, sympy.Expr):
@@ -109,9 +94,7 @@ def _relation(gold: str, answer: str) -> bool:
 
 
 def _parse(text: str) -> sympy.Basic | None:
-    """math-verify's reading of one expression, `i` as the imaginary unit. A text too long to be one would keep it busy."""
-    if len(text) > _LONGEST_EXPRESSION:
-        return None
+    """math-verify's reading of one expression, `i` as the imaginary unit."""
     text = _DEGREES.sub(r"(\1\\cdot\\frac{\\pi}{180})", text)
     found = parse(f"\\boxed{{{text}}}", _READING, fallback_mode="no_fallback", parsing_timeout=None)
     if not found or isinstance(found[0], str):
