@@ -85,11 +85,9 @@ def test_shared_case_file(grader: Grader) -> None:
         pytest.skip("GMC_CASES names no folder with answer_cases.jsonl")
     rows = [json.loads(line) for line in (Path(folder) / "answer_cases.jsonl").read_text("utf-8").splitlines()]
     verdicts = grader.grade_many([(row["gold"], row["response"]) for row in rows])
-    outcomes = [
-        (row["id"], row["right"] == verdict.correct) for row, verdict in zip(rows, verdicts, strict=True) if row["firm"]
-    ]
+    wrong = [row["id"] for row, verdict in zip(rows, verdicts, strict=True) if row["firm"] and verdict.correct != row["right"]]
     # Cases made from public reports hold without exception.
-    assert [name for name, as_labeled in outcomes if name.startswith("pc-") and not as_labeled] == []
+    assert [name for name in wrong if name.startswith("pc-")] == []
     firm = [(row["right"], verdict.correct) for row, verdict in zip(rows, verdicts, strict=True) if row["firm"]]
     assert sum(right == correct for right, correct in firm) >= 0.97 * len(firm)
     assert sum(correct and not right for right, correct in firm) <= 2

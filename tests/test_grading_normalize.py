@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from gmc.grading.compare import settle
 from gmc.grading.normalize import is_words, normalize, text_key
-from gmc.grading.shapes import balanced, split_outside
-from gmc.grading.structure import read
+from gmc.grading.structure import balanced, read, split_outside
 
 pytestmark = pytest.mark.unit
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 
-from gmc.grading.guards import comparable
-from gmc.grading.leaves import leaves_equal
+from gmc.grading.leaves import relations_equal, values_equal
 from gmc.grading.normalize import MAX_ANSWER, normalize, text_key
 from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
 from gmc.grading.structure import is_name, readings
@@ -242,14 +241,3 @@ def settle(gold: str, answer: str) -> tuple[bool | None, str]:
         return False, "text"
     verdict = Comparer(values_equal, relations_equal).any_reading(readings(left), readings(right))
     return verdict, "symbolic" if verdict is None else "number"
-
-
-def values_equal(gold: str, answer: str) -> bool | None:
-    """Whether two values are equal, None when only the symbolic tier can tell."""
-    verdict = leaves_equal(gold, answer)
-    return relations_equal(gold, answer) if verdict is None else verdict
-
-
-def relations_equal(gold: str, answer: str) -> bool | None:
-    """False when a guard rules equality out, else None: only the symbolic tier can tell."""
-    return None if comparable(gold, answer) else False

@@ -15,7 +15,7 @@ from gmc.grading.compare import settle
 from gmc.grading.extract import extract, find_boxes
 from gmc.grading.normalize import MAX_ANSWER, normalize
 from gmc.grading.pool import Outcome, Pool
-from gmc.grading.shapes import balanced
+from gmc.grading.structure import balanced
 
 Status = Literal["correct", "incorrect", "unparseable", "timeout", "crash"]
 

@@ -1,8 +1,11 @@
-r"""The shapes an answer can have, and cutting a normalized text at its outermost marks."""
+r"""The shapes an answer can have; `kind` and `str` put one in words: `set` `{1}`, `interval` `(0, 1]`, `equation` `x = 5`."""
 
 import re
 from dataclasses import dataclass
 from typing import TypeAlias
+
+_WRAPPED = re.compile(r"\\text\{([^{}]*)\}")
+_SIGNS = {r"\le": "≤", r"\ge": "≥", r"\ne": "≠", r"\approx": "≈"}
 
 
 @dataclass(frozen=True)
@@ -10,6 +13,10 @@ class Leaf:
     """One value or expression, in normalized LaTeX."""
 
     text: str
+    kind = ""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True)
@@ -17,6 +24,10 @@ class Words:
     """A text answer, compared as text only."""
 
     text: str
+    kind = "words"
+
+    def __str__(self) -> str:
+        return _WRAPPED.sub(r"\1", self.text)
 
 
 @dataclass(frozen=True)
@@ -25,6 +36,13 @@ class Several:
 
     items: tuple["Shape", ...]
     braced: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "set" if self.braced else "values in any order:"
+
+    def __str__(self) -> str:
+        return f"{{{_listed(self.items)}}}" if self.braced else _listed(self.items)
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,15 @@ class Sequence:
     items: tuple["Shape", ...]
     right: str
 
+    @property
+    def kind(self) -> str:
+        if self.left + self.right == "()":
+            return "tuple"
+        return "interval" if len(self.items) == 2 else "list"
+
+    def __str__(self) -> str:
+        return f"{self.left}{_listed(self.items)}{self.right}"
+
 
 @dataclass(frozen=True)
 class Union:
@@ -43,6 +70,13 @@ class Union:
     parts: tuple["Shape", ...]
     variable: str = ""
 
+    @property
+    def kind(self) -> str:
+        return "interval" if len(self.parts) == 1 else "union"
+
+    def __str__(self) -> str:
+        return " ∪ ".join(map(str, self.parts)) + (f" of {self.variable}" if self.variable else "")
+
 
 @dataclass(frozen=True)
 class Named:
@@ -50,6 +84,10 @@ class Named:
 
     name: str
     value: "Shape"
+    kind = "equation"
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.value}"
 
 
 @dataclass(frozen=True)
@@ -58,6 +96,11 @@ class Relation:
 
     sides: tuple[str, ...]
     operators: tuple[str, ...]
+    kind = "relation"
+
+    def __str__(self) -> str:
+        signs = [_SIGNS.get(operator, operator) for operator in self.operators]
+        return self.sides[0] + "".join(f" {sign} {side}" for sign, side in zip(signs, self.sides[1:], strict=True))
 
 
 @dataclass(frozen=True)
@@ -67,6 +110,10 @@ class Congruence:
     name: str
     residue: str
     modulus: str
+    kind = "congruence"
+
+    def __str__(self) -> str:
+        return f"{self.name} ≡ {self.residue} (mod {self.modulus})".lstrip()
 
 
 @dataclass(frozen=True)
@@ -74,61 +121,14 @@ class Matrix:
     """Rows of cells."""
 
     rows: tuple[tuple["Shape", ...], ...]
+    kind = "matrix"
+
+    def __str__(self) -> str:
+        return f"[{'; '.join(map(_listed, self.rows))}]"
 
 
 Shape: TypeAlias = Leaf | Words | Several | Sequence | Union | Named | Relation | Congruence | Matrix
 
 
-_MARK = re.compile(r"\\begin\{[a-zA-Z*]+\}|\\end\{[a-zA-Z*]+\}|\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|.", re.DOTALL)
-_OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil", r"\langle")
-_CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil", r"\rangle")
-
-
-def tokens_with_depth(text: str) -> list[tuple[str, int, int]]:
-    """Tokens as (token, start, depth); an opening and its closing token carry the depth outside them."""
-    found: list[tuple[str, int, int]] = []
-    depth = 0
-    for match in _MARK.finditer(text):
-        token = match.group()
-        opens = token in _OPENING or token.startswith(r"\begin{")
-        closes = token in _CLOSING or token.startswith(r"\end{")
-        if closes:
-            depth -= 1
-        found.append((token, match.start(), depth))
-        if opens:
-            depth += 1
-    return found
-
-
-def split_outside(text: str, separators: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Split at separators of depth 0. Returns (part, separator behind it); the last separator is empty."""
-    parts: list[tuple[str, str]] = []
-    start = 0
-    for token, position, depth in tokens_with_depth(text):
-        if depth == 0 and token in separators:
-            parts.append((text[start:position].strip(), token))
-            start = position + len(token)
-    parts.append((text[start:].strip(), ""))
-    return parts
-
-
-def enclosed(text: str) -> tuple[str, str, str] | None:
-    """(opening, inside, closing) when the first bracket closes with the last token. Brackets need not match in kind."""
-    tokens = tokens_with_depth(text)
-    if len(tokens) < 2 or tokens[0][0] not in _OPENING or tokens[-1][0] not in _CLOSING or tokens[-1][2] != 0:
-        return None
-    if any(depth == 0 for _, _, depth in tokens[1:-1]):
-        return None
-    first, last = tokens[0][0], tokens[-1][0]
-    return first, text[len(first) : len(text) - len(last)].strip(), last
-
-
-def balanced(text: str) -> bool:
-    """Whether every bracket, brace and environment closes, never before it opens. Brackets of unequal kind may pair."""
-    depth = 0
-    for token, _, depth in tokens_with_depth(text):
-        if depth < 0:
-            return False
-        opens = token in _OPENING or token.startswith(r"\begin{")
-        depth += opens
-    return depth == 0
+def _listed(items: tuple[Shape, ...]) -> str:
+    return ", ".join(map(str, items))

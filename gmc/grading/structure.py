@@ -5,20 +5,7 @@ from itertools import pairwise
 
 from gmc.grading.normalize import is_words
 from gmc.grading.numbers import read_number, ungroup
-from gmc.grading.shapes import (
-    Congruence,
-    Leaf,
-    Matrix,
-    Named,
-    Relation,
-    Sequence,
-    Several,
-    Shape,
-    Union,
-    Words,
-    enclosed,
-    split_outside,
-)
+from gmc.grading.shapes import Congruence, Leaf, Matrix, Named, Relation, Sequence, Several, Shape, Union, Words
 
 _QUALIFIER = re.compile(
     r"[,(]? ?\\text\{[,(]?\s*(?:for|where|with|if|when|whenever|such that|as|in which|assuming|is an?|are|over)\b.*$"
@@ -46,6 +33,9 @@ _DERIVATIVE = re.compile(r"\\frac\{d(?:\^\d)? ?[a-zA-Z]\}\{d ?[a-zA-Z](?:\^\d)?\
 _TUPLE_OF_NAMES = re.compile(r"\([a-zA-Z](?:_\w)?(?:,[a-zA-Z](?:_\w)?)+\)")
 _NUMBER_OR_LIST = re.compile(r"-?[1-9]\d{0,2}(?:,[1-9]\d\d)+")
 _PLUS_MINUS = re.compile(r" ?\\pm(?![a-zA-Z]) ?")
+_MARK = re.compile(r"\\begin\{[a-zA-Z*]+\}|\\end\{[a-zA-Z*]+\}|\\text\{[^{}]*\}|\\[a-zA-Z]+|\\.|.", re.DOTALL)
+_OPENING = ("(", "[", "{", r"\{", r"\lfloor", r"\lceil", r"\langle")
+_CLOSING = (")", "]", "}", r"\}", r"\rfloor", r"\rceil", r"\rangle")
 _TURNED = {">": "<", r"\ge": r"\le"}
 _MAX_DEPTH = 12
 
@@ -123,7 +113,7 @@ def _relation(text: str, depth: int) -> Shape | None:
     pieces = split_outside(text, _RELATIONS)
     if len(pieces) == 1:
         return None
-    sides, operators = [part for part, _ in pieces], [operator for _, operator in pieces[:-1]]
+    sides, operators = ([part for part, _ in pieces], [operator for _, operator in pieces[:-1]])
     while sides and not sides[0]:
         sides, operators = sides[1:], operators[1:]
     if not all(sides) or not operators:
@@ -133,31 +123,24 @@ def _relation(text: str, depth: int) -> Shape | None:
     if operators == [r"\ne"] and is_name(sides[0]):
         return _all_but([sides[1]], canonical_name(sides[0])) or Relation(tuple(sides), (r"\ne",))
     if set(operators) <= set(_TURNED):
-        sides, operators = sides[::-1], [_TURNED[operator] for operator in reversed(operators)]
+        sides, operators = (sides[::-1], [_TURNED[operator] for operator in reversed(operators)])
     return _interval(sides, operators) or Relation(tuple(sides), tuple(operators))
 
 
 def _interval(sides: list[str], operators: list[str]) -> Shape | None:
     """An inequality that bounds one name, as an interval."""
-    if not set(operators) <= {"<", r"\le"} or len(sides) not in (2, 3):
+    if not set(operators) <= {"<", r"\le"} or len(sides) > 3:
         return None
-    low, high = "-\\infty", "\\infty"
-    low_bracket, high_bracket = "(", ")"
-    if len(sides) == 3:
-        low, name, high = sides
-        low_bracket = "[" if operators[0] == r"\le" else "("
-        high_bracket = "]" if operators[1] == r"\le" else ")"
-    elif is_name(sides[0]) and not is_name(sides[1]):
-        name, high = sides
-        high_bracket = "]" if operators[0] == r"\le" else ")"
-    elif is_name(sides[1]) and not is_name(sides[0]):
-        low, name = sides
-        low_bracket = "[" if operators[0] == r"\le" else "("
-    else:
+    if len(sides) == 2 and is_name(sides[0]) != is_name(sides[1]):
+        if is_name(sides[0]):
+            sides, operators = [r"-\infty", *sides], ["<", *operators]
+        else:
+            sides, operators = [*sides, r"\infty"], [*operators, "<"]
+    if len(sides) != 3 or not is_name(sides[1]):
         return None
-    if not is_name(name):
-        return None
-    return Union((Sequence(low_bracket, (Leaf(low), Leaf(high)), high_bracket),), canonical_name(name))
+    left = "[" if operators[0] == r"\le" else "("
+    right = "]" if operators[1] == r"\le" else ")"
+    return Union((Sequence(left, (Leaf(sides[0]), Leaf(sides[2])), right),), canonical_name(sides[1]))
 
 
 def _union(text: str, depth: int) -> Shape | None:
@@ -235,3 +218,49 @@ def is_name(text: str) -> bool:
 
 def canonical_name(name: str) -> str:
     return re.sub(r"[ |{}]|\\overline|\\text|\\angle|^m(?=\\)", "", name)
+
+
+def tokens_with_depth(text: str) -> list[tuple[str, int, int]]:
+    """Tokens as (token, start, depth); an opening and its closing token carry the depth outside them."""
+    found: list[tuple[str, int, int]] = []
+    depth = 0
+    for match in _MARK.finditer(text):
+        turn = _turn(match.group())
+        found.append((match.group(), match.start(), depth + min(turn, 0)))
+        depth += turn
+    return found
+
+
+def _turn(token: str) -> int:
+    """1 when a token opens a bracket, brace or environment, -1 when it closes one."""
+    if token in _OPENING or token.startswith(r"\begin{"):
+        return 1
+    return -1 if token in _CLOSING or token.startswith(r"\end{") else 0
+
+
+def split_outside(text: str, separators: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Split at separators outside all brackets. Returns (part, separator behind it); the last separator is empty."""
+    parts: list[tuple[str, str]] = []
+    start = 0
+    for token, position, depth in tokens_with_depth(text):
+        if depth == 0 and token in separators:
+            parts.append((text[start:position].strip(), token))
+            start = position + len(token)
+    return [*parts, (text[start:].strip(), "")]
+
+
+def enclosed(text: str) -> tuple[str, str, str] | None:
+    """(opening, inside, closing) when the first bracket closes with the last token. Brackets need not match in kind."""
+    tokens = tokens_with_depth(text)
+    if len(tokens) < 2 or any(depth == 0 for _, _, depth in tokens[1:-1]):
+        return None
+    first, (last, end, depth) = tokens[0][0], tokens[-1]
+    if first not in _OPENING or last not in _CLOSING or depth != 0:
+        return None
+    return first, text[len(first) : end].strip(), last
+
+
+def balanced(text: str) -> bool:
+    """Whether every bracket, brace and environment closes, never before it opens. Brackets of unequal kind may pair."""
+    tokens = tokens_with_depth(text)
+    return all(depth >= 0 for _, _, depth in tokens) and sum(_turn(token) for token, _, _ in tokens) == 0

@@ -12,8 +12,8 @@ import sympy
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 
-from gmc.grading.compare import Comparer, relations_equal, values_equal
-from gmc.grading.guards import DIFFERENTIAL, same_constant
+from gmc.grading.compare import Comparer
+from gmc.grading.leaves import DIFFERENTIAL, relations_equal, same_constant, values_equal
 from gmc.grading.normalize import normalize
 from gmc.grading.structure import readings
 

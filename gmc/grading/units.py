@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from gmc.grading.numbers import read_number
 
-_INCH, _FOOT, _YARD = Fraction(254, 10_000), Fraction(3048, 10_000), Fraction(9144, 10_000)
+_INCH, _FOOT, _YARD = (Fraction(254, 10_000), Fraction(3048, 10_000), Fraction(9144, 10_000))
 # Dimension, then unit and exact factor to that dimension's base unit.
 _UNITS: dict[str, dict[str, Fraction | int]] = {
     "length": {
