@@ -11,6 +11,7 @@ from two_parameters import SHIFT, START, X, Y, flat_lengths, groups, logp
 from gmc.errors import DataError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
+from gmc.estimators.registry import build_estimator
 from gmc.training.anchors import Anchors
 from gmc.training.update import NonFiniteError, Updater
 
@@ -86,19 +87,31 @@ def test_ratios_use_the_log_probs_of_the_runs_kind_in_the_rule_and_in_the_metric
     assert metrics["ratio/log_rho_mean"] == pytest.approx(sum(log_rho) / 4, abs=1e-6)
 
 
+@pytest.mark.parametrize(("rule", "epsilon"), [("gmc", 0.05), ("tic", 0.3), ("grpo", 0.28)])
+def test_removed_mass_is_by_the_threshold_of_the_rule_and_else_by_the_papers(rule, epsilon):
+    updater = make(build_estimator(rule, {} if rule == "grpo" else {"epsilon": epsilon}))
+    rho = [math.exp(sum(SHIFT[b][:length])) for b, length in enumerate(flat_lengths())]
+    means = [(rho[0] + rho[1]) / 2, (rho[2] + rho[3]) / 2]
+    metrics = updater.run(groups(), 5)
+    assert metrics["ratio/removed_mass"] == pytest.approx(sum(max(0.0, mean - 1 - epsilon) for mean in means) / 2, rel=1e-6)
+
+
 def test_log_probs_that_a_shard_lacks_are_named():
     with pytest.raises(DataError, match="batch 5: its shard has no engine_logprobs; train with --logprobs trainer"):
         make(Watcher(), "rollout.logprobs=engine").run(groups(), 5)
 
 
-@pytest.mark.parametrize("factor", [math.nan, math.inf, 1e200], ids=["nan", "inf", "only the norm overflows"])
-def test_after_a_refused_update_training_goes_on_as_if_it_had_not_been(factor):
+@pytest.mark.parametrize(
+    ("factor", "what"), [(math.nan, "the loss gradient"), (math.inf, "the loss gradient"), (1e200, "the gradient")]
+)
+def test_after_a_refused_update_training_goes_on_as_if_it_had_not_been(factor, what):
+    """1e200: every number is finite, and only the norm overflows."""
     rule = Watcher()
     updater, hand = make(rule), ByHand(0.05)
     for update, bad in enumerate([False, True, False, True, False], start=5):
         rule.factor = factor if bad else 1.0
         if bad:
-            with pytest.raises(NonFiniteError, match=rf"update {update} \(batches \[5\]\).*estimator watcher is not finite"):
+            with pytest.raises(NonFiniteError, match=rf"update {update} \(batches \[5\]\): {what} of estimator watcher"):
                 updater.run(groups(), update)
         else:
             updater.run(groups(), update)
