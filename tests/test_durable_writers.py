@@ -92,8 +92,9 @@ def test_a_claim(tmp_path, monkeypatch):
     place = rename_of(events, tmp_path / "b000001.1")
     staged = events[place - 1].path
     size = (tmp_path / "b000001.1" / exclusive.RECORD).stat().st_size
-    assert Event("sync", staged / exclusive.RECORD, size) in events[:place]
-    assert Event("sync", staged) in events[:place]
+    written = rename_of(events, staged / exclusive.RECORD)
+    assert Event("sync", events[written - 1].path, size) in events[:written]
+    assert Event("sync", staged) in events[written:place]
     assert Event("sync", tmp_path) in events[place + 1 :]
 
 
@@ -143,6 +144,7 @@ def test_the_samples_of_an_evaluation_come_before_its_scores(tmp_path, monkeypat
         result = run_evaluation(tmp_path / "evals")
     samples, scores = (require_durable_file(events, path) for path in (result.samples_path, result.scores_path))
     assert Event("sync", tmp_path / "evals") in events[samples:scores]
+    assert events.index(Event("rename", result.scores_path)) == scores, "scores were there before the samples"
     part = next(event.path for event in events if event.kind == "rename" and event.path.suffix == ".parquet")
     assert part.parent.suffix == ".parts"
     require_durable_names(events, part, tmp_path)
@@ -153,6 +155,7 @@ def test_the_logs_are_durable_before_the_checkpoint_that_counts_on_them(tmp_path
     source = make_source(run.rollouts, 0, maker=Maker())
     session = Session(run, make_updater(Plain()), source, 0, None, publish_every=50)
     session.record(0, groups(), {"reward/mean": 0.5})
+    run.checkpoints.mkdir()  # else making it flushes the run's folder anyway
     with recorded(monkeypatch) as events:
         session.save()
     ready = require_durable_file(events, run.checkpoints / "u000001" / files.READY)

@@ -47,6 +47,22 @@ def test_a_folder_is_flushed_with_all_that_is_in_it(tmp_path, monkeypatch):
     require_durable_folder(events, tmp_path / "v")
 
 
+def test_a_folder_gets_its_name_before_its_marker(tmp_path, monkeypatch):
+    marked: list[bool] = []
+    rename = os.replace
+
+    def watched(source: Any, target: Any) -> None:
+        if Path(target) == tmp_path / "v":
+            marked.append((Path(source) / files.READY).exists())
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
+    with files.ready_directory(tmp_path / "v") as folder:
+        (folder / "content").write_text("x")
+    assert marked == [False]
+    assert files.is_ready(tmp_path / "v")
+
+
 def test_setting_a_folder_aside_takes_the_marker_away_first(tmp_path, monkeypatch):
     path = tmp_path / "v"
     with files.ready_directory(path) as folder:

@@ -26,10 +26,9 @@ def stage(path: Path) -> Path:
 
 def decide(path: Path, staged: Path, record: dict[str, Any]) -> bool:
     """Make the staged folder, with its record, the one at `path`; False, and the staged folder gone, when there is one."""
-    write_json(staged / RECORD, record)
     for entry in staged.iterdir():
         fsync_file(entry)
-    fsync_directory(staged)
+    write_json(staged / RECORD, record)  # which flushes the staged folder too
     try:
         os.rename(staged, path)
     except OSError as error:
