@@ -98,6 +98,16 @@ def test_a_shard_of_an_earlier_version_is_refused_too(tmp_path):
         source.launch(0)
 
 
+def test_a_shard_of_an_earlier_version_is_refused_by_a_source_that_makes_nothing(tmp_path):
+    write_sample(tmp_path, batch=0, version=0)
+    stale = write_sample(tmp_path, batch=1, version=0)
+    source = make_source(tmp_path, 0)
+    source.launch(0)
+    source.take(0)
+    with pytest.raises(DataError, match=f"{stale.name}.*wants batch 1 from policy version 1, not 0"):
+        source.launch(1)
+
+
 def test_a_file_whose_rows_are_of_another_version_than_its_name_is_refused(tmp_path):
     write_sample(tmp_path, batch=0, version=1).rename(tmp_path / "b000000-v000000.parquet")
     source = make_source(tmp_path, 0, maker=Maker())
@@ -167,6 +177,20 @@ def test_a_record_of_other_groups_is_refused_on_resume(tmp_path):
     second = make_source(tmp_path, 1, maker=Maker())
     with pytest.raises(DataError, match=r"used.jsonl, update 0: --delay 1 launches or takes other groups"):
         second.load_state_dict(first.state_dict(), [[GroupRef(1, 0), GroupRef(0, 1)]])
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_used_shard_that_is_gone_or_of_an_earlier_version_is_refused_on_resume(tmp_path, replaced):
+    first, used = make_source(tmp_path, 0, maker=Maker()), []
+    for update in range(2):
+        first.launch(update)
+        used.append([GroupRef(group[0].batch, group[0].group) for group in first.take(update)])
+    (tmp_path / "b000001-v000001.parquet").unlink()
+    if replaced:
+        write_sample(tmp_path, batch=1, version=0)
+    said = r"used.jsonl, update 1: --delay 0 launches" if replaced else "the shard of batch 1 is missing; restore it"
+    with pytest.raises(DataError, match=said):
+        make_source(tmp_path, 0, maker=Maker()).load_state_dict(first.state_dict(), used)
 
 
 def test_a_batch_is_imported_where_there_is_one_and_generated_where_not(tmp_path):
