@@ -2,7 +2,10 @@
 
 import logging
 import os
+import subprocess
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from typing import NoReturn
 
 import pytest
 
@@ -23,6 +26,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid}: marked {sorted(kinds) or 'with none'} of unit, train and process; give one"
             )
+
+
+@pytest.fixture(autouse=True)
+def unit_tests_start_no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test marked `unit` that starts a process fails: it belongs under `process`."""
+    if request.node.get_closest_marker("unit") is None:
+        return
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("this test is marked unit and starts a process; mark it process")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    monkeypatch.setattr(BaseProcess, "start", refuse)
 
 
 @pytest.fixture(autouse=True)

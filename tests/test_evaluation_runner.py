@@ -134,7 +134,7 @@ def _killed(directory: Path, call: int) -> None:
     run(directory, engine=ScriptedEngine(interrupt=die))
 
 
-@pytest.mark.unit
+@pytest.mark.process
 @pytest.mark.parametrize("call", [1, 2, 5, 8])
 def test_killed_evaluation_resumes_to_the_same_files(tmp_path: Path, call: int) -> None:
     whole = run(tmp_path / "whole")

@@ -8,8 +8,6 @@ from typer.testing import CliRunner
 
 from gmc.cli.grade import grade
 
-pytestmark = pytest.mark.unit
-
 app = typer.Typer()
 app.command("grade")(grade)
 
@@ -20,6 +18,7 @@ def run(*arguments: str, stdin: str | None = None) -> str:
     return result.output
 
 
+@pytest.mark.unit
 def test_explains_in_words() -> None:
     output = run("--gold", "\\frac{1}{2}", "--response", "So \\boxed{0.5}.")
     assert "correct" in output
@@ -28,6 +27,7 @@ def test_explains_in_words() -> None:
     assert "0.5" in output
 
 
+@pytest.mark.unit
 def test_json_from_standard_input() -> None:
     found = json.loads(run("--gold", "7", "--response", "-", "--json", stdin="The answer is 8."))
     assert found["verdict"] == "incorrect"
@@ -35,12 +35,14 @@ def test_json_from_standard_input() -> None:
     assert (found["extracted"], found["normalized_gold"], found["normalized_answer"]) == ("8", "7", "8")
 
 
+@pytest.mark.unit
 def test_lenient_takes_the_last_number() -> None:
     response = "We walk 3 steps and then 4 of them back to 7"
     assert json.loads(run("--gold", "7", "--response", response, "--json"))["verdict"] == "unparseable"
     assert json.loads(run("--gold", "7", "--response", response, "--json", "--lenient"))["verdict"] == "correct"
 
 
+@pytest.mark.unit
 def test_says_why_a_gold_cannot_be_graded() -> None:
     found = json.loads(run("--gold", "\\frac{1}{", "--response", "\\boxed{1}", "--json"))
     assert found["verdict"] == "unparseable"
@@ -50,6 +52,7 @@ def test_says_why_a_gold_cannot_be_graded() -> None:
 DIGITS = "5" * 5000
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
@@ -92,23 +95,27 @@ def test_numbers_of_thousands_of_digits_are_graded_and_shown_short(gold, answer)
         assert "5555555555…(5000 digits)" in output
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("residue", ["--3", "3²", "-", "٣"])
 def test_a_residue_that_is_no_plain_integer_is_graded(residue):
     output = run("--gold", "x \\equiv 4 \\pmod{7}", "--response", f"So \\boxed{{x \\equiv {residue} \\pmod{{7}}}}.")
     assert output.split()[:2] == ["verdict", "incorrect"]
 
 
+@pytest.mark.unit
 def test_json_keeps_a_long_answer_whole():
     found = json.loads(run("--gold", "7", "--response", f"So \\boxed{{{DIGITS}}}.", "--json"))
     assert found["extracted"] == found["normalized_answer"] == found["answer_reads_as"] == DIGITS
 
 
+@pytest.mark.process
 def test_a_long_text_is_cut_short():
     output = run("--gold", "7", "--response", f"So \\boxed{{{'x+' * 400}x}}.")
     assert max(map(len, output.splitlines())) < 400
     assert "…(801 characters)" in output
 
 
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("gold", "expected"),
     [

@@ -29,7 +29,7 @@ def pool() -> Iterator[Pool]:
     shared.close()
 
 
-@pytest.mark.process
+@pytest.mark.unit
 def test_plain_numbers_and_words_start_no_process() -> None:
     with Grader() as grader:
         grader.grade_many(
@@ -45,13 +45,13 @@ def test_plain_numbers_and_words_start_no_process() -> None:
         assert grader.pool.pids() == []
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_outcomes_keep_their_order(pool: Pool) -> None:
     assert pool.run([EQUAL, DIFFERENT] * 6) == ["equal", "different"] * 6
     assert len(pool.pids()) == 2
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_workers_run_without_torch(pool: Pool) -> None:
     pool.run([EQUAL])
     for pid in pool.pids():
@@ -78,7 +78,7 @@ def test_bombs_are_never_right_and_end_in_time(bomb: str, pool: Pool) -> None:
     assert verdict.status in ("incorrect", "timeout")
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_a_task_beyond_its_cpu_limit_is_a_timeout_and_the_rest_goes_on() -> None:
     pool = Pool(1, cpu_seconds=0.5)
     try:
@@ -89,7 +89,7 @@ def test_a_task_beyond_its_cpu_limit_is_a_timeout_and_the_rest_goes_on() -> None
         pool.close()
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_the_wall_clock_limit_kills_and_retries_once(pool: Pool) -> None:
     slow = Pool(1, cpu_seconds=60, wall_seconds=1.0)
     try:
@@ -99,7 +99,7 @@ def test_the_wall_clock_limit_kills_and_retries_once(pool: Pool) -> None:
         slow.close()
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_a_killed_worker_is_replaced_and_its_task_retried(pool: Pool) -> None:
     pool.run([EQUAL, EQUAL])
     before = pool.pids()
@@ -111,7 +111,7 @@ def test_a_killed_worker_is_replaced_and_its_task_retried(pool: Pool) -> None:
     assert not set(before) & set(pool.pids())
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_kill_in_the_middle_of_a_batch() -> None:
     pool = Pool(1)
     pool.run([EQUAL])
@@ -162,7 +162,7 @@ def test_a_task_that_always_kills_its_worker_is_a_crash() -> None:
     pool.close()
 
 
-@pytest.mark.unit
+@pytest.mark.process
 @pytest.mark.usefixtures("fake_worker")
 def test_a_crash_storm_is_an_error_that_names_the_cause() -> None:
     pool = Pool(2)
@@ -171,7 +171,7 @@ def test_a_crash_storm_is_an_error_that_names_the_cause() -> None:
     assert pool.pids() == []
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     pool = Pool(2)
@@ -180,7 +180,7 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch: pytest.MonkeyPatch)
     assert pool.pids() == []
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_workers_are_recycled() -> None:
     pool = Pool(1, recycle_after=1)
     try:
@@ -215,7 +215,7 @@ def test_the_same_pair_is_compared_once(pool: Pool) -> None:
     assert grader.counts["symbolic"] == 1
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_close_ends_the_workers() -> None:
     pool = Pool(1)
     pool.run([EQUAL])
