@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gmc.delays.arguments import Arguments
 from gmc.delays.base import GroupRef, ShardContents
 from gmc.delays.drawn import GeometricDelay, LognormalDelay, UniformDelay
 from gmc.delays.fixed import FixedDelay
@@ -70,6 +71,29 @@ def test_a_bad_spec_is_refused_by_name_with_examples(spec):
     assert message.startswith(f"--delay {spec}: ")
     assert any(f"{example}" in message for example in ("for example ", "Examples: 0, 256"))
     assert "\n" not in message
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("geometric", "it takes 1 value, not 0"),
+        ("geometric:1:2", "it takes 1 value, not 2"),
+        ("uniform:3", "it takes 2 values, not 1"),
+        ("shards:3", "it takes no values"),
+        ("1000001", "outside 0 to 1,000,000"),
+        ("2.5", "not a whole number of updates"),
+    ],
+)
+def test_the_refusal_says_what_is_wrong(spec, reason):
+    with pytest.raises(UsageError, match=rf"^--delay {spec}: [^;]*{reason}; for example"):
+        parse(spec)
+
+
+@pytest.mark.unit
+def test_the_largest_delay_is_a_million():
+    assert Arguments.of("1000000", "fixed", ["8"]).whole("1000000", "the delay") == 1_000_000
+    assert Arguments.of("0", "fixed", ["8"]).number("0", "the delay") == 0
 
 
 @pytest.mark.unit

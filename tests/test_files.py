@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,39 @@ def test_a_full_disk_is_one_line_that_names_the_file(tmp_path, number):
         raise OSError(number, "full")
     with pytest.raises(PermissionError), files.atomic_path(tmp_path / "a.txt"):
         raise PermissionError("not the disk")
+
+
+def test_a_full_disk_is_known_by_its_cause_or_its_text_alone(tmp_path):
+    full = GmcError("inner")
+    full.__cause__ = OSError("Io error: No space left on device (os error 28)")
+    with pytest.raises(GmcError, match=r"a.txt: cannot write, the disk is full"), files.disk_errors(tmp_path / "a.txt"):
+        raise full
+    for cause, error in ((None, GmcError("as it is")), (OSError(28, "full"), ValueError("as it is"))):
+        error.__cause__ = cause
+        with pytest.raises(type(error), match="as it is"), files.disk_errors(tmp_path / "a.txt"):
+            raise error
+
+
+@pytest.mark.parametrize(("hours", "stays"), [(23, True), (25, False)])
+def test_what_another_host_left_goes_after_a_day(tmp_path, hours, stays):
+    foreign = tmp_path / f"{files.TEMPORARY_PREFIX}a-elsewhere-1-00000000"
+    foreign.touch()
+    os.utime(foreign, (time.time() - hours * 3600,) * 2)
+    files.remove_leftovers(tmp_path)
+    assert foreign.exists() == stays
+
+
+def test_a_folder_without_its_marker_is_replaced(tmp_path):
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / "half").touch()
+    with files.ready_directory(tmp_path / "v") as folder:
+        (folder / "whole").touch()
+    assert {path.name for path in (tmp_path / "v").iterdir()} == {"whole", files.READY}
+
+
+def test_a_folder_that_vanishes_while_it_is_filled_ends_in_its_own_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent"), files.ready_directory(tmp_path / "v") as folder:
+        (folder.rmdir() or folder / "absent").read_text()
 
 
 def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
