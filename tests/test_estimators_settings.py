@@ -43,6 +43,13 @@ def test_the_ends_of_each_range(rule, name, value, allowed):
             build_estimator(rule, {name: value})
 
 
+def test_a_refused_value_is_explained_in_one_line():
+    with pytest.raises(EstimatorError) as refused:
+        build_estimator("vcpo", {"c": 0.5, "base_ess": 7})
+    assert "c: 0.5 is not allowed; allowed: " in str(refused.value)
+    assert "(trajectory ratios are truncated at c)" in str(refused.value)
+
+
 def test_gac_needs_room_between_its_thresholds():
     for low, high in ((0.3, 0.3), (0.5, 0.3)):
         with pytest.raises(EstimatorError, match="c_low"):

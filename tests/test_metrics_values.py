@@ -214,3 +214,10 @@ def test_correlation_is_pearsons_and_within_one(pairs):
     assert -1 - 1e-9 <= found <= 1 + 1e-9
     if max(xs) - min(xs) > 1e-3 and max(ys) - min(ys) > 1e-3:
         assert found == pytest.approx(pearson(xs, ys), abs=1e-6)
+
+
+@pytest.mark.parametrize("log_ratio", [49.5, 50.5, 80.0, -49.5, -50.5])
+def test_k3_clamps_a_log_ratio_to_50_on_either_side(log_ratio):
+    found = ratio_metrics(torch.tensor([[log_ratio], [0.0]]), torch.ones(2, 1, dtype=torch.bool), 2, 0.28)["ratio/k3"]
+    clamped = min(50.0, max(-50.0, log_ratio))
+    assert found == pytest.approx((math.exp(clamped) - 1 - clamped) / 2, rel=1e-9)

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gmc.delays.base import DelayModel
@@ -90,6 +90,9 @@ pairs = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3000)), min_size=1
 
 @settings(max_examples=80, deadline=None)
 @given(pairs, st.integers(1, 5))
+@example([(5, 30), (5, 70), (5, 90)], 2)
+@example([(2, 40), (6, 40), (90, 40)], 3)
+@example([(0, 0), (1, 1), (90, 3000), (17, 1448), (3, 2)], 1)
 def test_delay_statistics_equal_exact_arithmetic(pairs, parts):
     statistics = DelayStatistics()
     for part in range(parts):
