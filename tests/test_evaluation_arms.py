@@ -3,14 +3,15 @@
 import json
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
 import tomli_w
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.config.layers import FIELDS
-from gmc.errors import UsageError
-from gmc.evaluation.arms import WINDOW, group_by_arm, over_seeds, read_trained_run
+from gmc.errors import DataError, UsageError
+from gmc.evaluation.arms import WINDOW, TrainedRun, group_by_arm, over_seeds, read_trained_run
 from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
 
@@ -115,6 +116,40 @@ def test_the_best_window_is_the_best_of_consecutive_updates(tmp_path):
     run = read_trained_run(fake_run(tmp_path / "run", "gmc", "0", 0, rewards))
     assert run.peak_reward == pytest.approx(1.0)
     assert run.final_reward == pytest.approx((40 * 0.5 + 10) / WINDOW)
+
+
+@pytest.mark.unit
+def test_results_are_of_the_newest_policy_and_never_of_the_base_model(tmp_path):
+    path = fake_run(tmp_path / "run", "gmc", "0", 0, [0.5] * 9, 0.7)
+    newest = next(iter(read_trained_run(path).results.values()))
+    assert newest.record["model"]["version"] == 200
+    for name, label, version in (("zz-older", "v000150", 150), ("zz-base", "base", 900), ("curve-x", "v000900", 900)):
+        record = dict(newest.record) | {"model": {"label": label, "version": version}}
+        (path / "evals" / f"{name}.json").write_text(json.dumps(record))
+    assert [result.record["model"]["version"] for result in read_trained_run(path).results.values()] == [200]
+    record = dict(newest.record) | {"model": {"label": "a-copy", "version": 300}}
+    (path / "evals" / "a.json").write_text(json.dumps(record))
+    assert [result.record["model"]["version"] for result in read_trained_run(path).results.values()] == [300]
+
+
+@pytest.mark.unit
+def test_arms_are_in_the_order_of_their_numbers_then_of_their_words(tmp_path):
+    def arm(delay, rule, seed=0):
+        return TrainedRun(tmp_path, seed, {"delay": delay, "estimator.name": rule}, None, np.ones(3), {})
+
+    runs = [arm(delay, rule) for delay in ("length:28", "256", "64", "0") for rule in ("tic", "gmc")]
+    labels = [found.label for found in group_by_arm(runs)]
+    assert labels == [
+        f"delay {delay}, estimator {rule}" for delay in ("0", "64", "256", "length:28") for rule in ("gmc", "tic")
+    ]
+    assert [found.label for found in group_by_arm([arm("0", "gmc", 1), arm("0", "gmc", 2)])] == ["all runs"]
+
+
+@pytest.mark.unit
+def test_a_line_without_a_reward_is_named(tmp_path):
+    path = fake_run(tmp_path / "run", "gmc", "0", 0, [0.5, 0.5, None, 0.5])
+    with pytest.raises(DataError, match="line 3: no reward/mean"):
+        read_trained_run(path)
 
 
 @pytest.mark.train
