@@ -16,9 +16,10 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -127,10 +128,12 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=40, help="mutants a file")
     parser.add_argument("--only", default="*", help="files that match this pattern")
     parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--table", action="store_true", help="only print the counts a file so far")
     options = parser.parse_args()
-    seen = set()
-    if options.results.exists():
-        seen = {json.loads(line)["key"] for line in options.results.read_text().splitlines()}
+    records = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
+    if options.table:
+        return _print_table(records)
+    seen = {record["key"] for record in records}
     os.chdir(ROOT)
     done: set[Path] = set()
     for pattern, names in SUBJECTS.items():
@@ -142,6 +145,17 @@ def main() -> None:
                 _run_file(file, path.read_text("utf-8"), tests, options.each, seen, options.results)
 
 
+def _print_table(records: Sequence[Mapping[str, Any]]) -> None:
+    counts = Counter((record["file"], record["outcome"]) for record in records)
+    for file in [*sorted({record["file"] for record in records}), "all"]:
+        killed, survived, timeout = (
+            sum(number for (name, outcome), number in counts.items() if outcome == kind and file in (name, "all"))
+            for kind in ("killed", "survived", "timeout")
+        )
+        total = killed + survived + timeout
+        print(f"| {file} | {total} | {killed + timeout} | {100 * (killed + timeout) / max(1, total):.0f} % |")
+
+
 def _run_file(file: str, source: str, tests: Sequence[str], each: int, seen: set[str], results: Path) -> None:
     chosen = [mutant for mutant in mutants_of(file, source, each) if mutant.key not in seen]
     if not chosen:
@@ -150,14 +164,15 @@ def _run_file(file: str, source: str, tests: Sequence[str], each: int, seen: set
     baseline = runner.baseline(source)
     print(f"{file}: {len(chosen)} mutants, tests take {baseline:.1f} s", flush=True)
     for mutant in chosen:
-        outcome, _ = runner.run(mutant.source, max(SHORTEST_LIMIT, int(4 * baseline)))
-        _record(results, mutant, source, outcome)
+        outcome, seconds = runner.run(mutant.source, max(SHORTEST_LIMIT, int(4 * baseline)))
+        _record(results, mutant, source, outcome, round(seconds, 1))
 
 
-def _record(results: Path, mutant: Mutant, source: str, outcome: str) -> None:
+def _record(results: Path, mutant: Mutant, source: str, outcome: str, seconds: float) -> None:
     pairs = zip(source.splitlines(), mutant.source.splitlines(), strict=False)
     line, (old, new) = next((number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    record = {"key": mutant.key, "file": mutant.file, "line": line, "old": old.strip(), "new": new.strip(), "outcome": outcome}
+    change = {"line": line, "old": old.strip(), "new": new.strip()}
+    record = {"key": mutant.key, "file": mutant.file, **change, "outcome": outcome, "cpu_seconds": seconds}
     with results.open("a", encoding="utf-8") as log:
         log.write(json.dumps(record) + "\n")
 

@@ -1,6 +1,7 @@
 """What is mutated, and the test files that should notice, cheap ones first."""
 
 ESTIMATORS = [
+    "test_estimators_settings.py",
     "test_estimators_class.py",
     "test_estimators_trajectory.py",
     "test_estimators_grpo.py",
