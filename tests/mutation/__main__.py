@@ -41,7 +41,7 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         self._name, self._path, self._source = name, path, source
 
     def find_spec(self, fullname, path=None, target=None):
-        return importlib.util.spec_from_loader(fullname, self, origin=self._path) if fullname == self._name else None
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=self) if fullname == self._name else None
 
     def get_filename(self, fullname):
         return self._path
@@ -63,7 +63,7 @@ class Runner:
         outcome, seconds = self.run(source, 900, writing)
         os.close(writing)
         if outcome != "survived":
-            sys.exit(f"{self._file}: {outcome} without a mutation, by {' '.join(self._caught) or self._tests}")
+            raise RuntimeError(f"{self._file}: {outcome} without a mutation, by {' '.join(self._caught) or self._tests}")
         with os.fdopen(reading) as names:
             for name in names.read().split():
                 with suppress(Exception):
@@ -142,7 +142,10 @@ def main() -> None:
             done.add(path)
             file = str(path.relative_to(ROOT))
             if fnmatch.fnmatch(file, options.only):
-                _run_file(file, path.read_text("utf-8"), tests, options.each, seen, options.results)
+                try:
+                    _run_file(file, path.read_text("utf-8"), tests, options.each, seen, options.results)
+                except RuntimeError as error:
+                    print(error, flush=True)
 
 
 def _print_table(records: Sequence[Mapping[str, Any]]) -> None:
