@@ -207,6 +207,7 @@ VALIDATOR = """
         ("    needs = frozenset({{'lags'}})", "TypeError: needs is frozenset"),
         ("    normalizer = 'mean'", "TypeError: normalizer is 'mean'"),
         ("    anchor_lag = -1", "TypeError: anchor_lag is -1"),
+        ("    anchor_lag = 1.5", "TypeError: anchor_lag is 1.5"),
     ],
 )
 def test_a_rule_that_cannot_be_built_is_named_with_its_package_and_cause(install, body, cause):

@@ -38,3 +38,11 @@ def test_padding_changes_nothing(normalizer):
     objective, mask = torch.randn(4, 5), torch.rand(4, 5) > 0.3
     padded = torch.nn.functional.pad(objective, (0, 3), value=math.nan), torch.nn.functional.pad(mask, (0, 3))
     assert normalized(*padded, normalizer, 9).item() == pytest.approx(normalized(objective, mask, normalizer, 9).item())
+
+
+@pytest.mark.parametrize("normalizer", list(Normalizer))
+def test_one_token_and_none(normalizer):
+    one, none = torch.tensor([[True, False]]), torch.tensor([[False, False]])
+    divisor = 8 if normalizer is Normalizer.SEQ_MEAN_TOKEN_SUM_NORM else 1
+    assert normalized(torch.tensor([[3.0, 5.0]]), one, normalizer, 8).item() == 3.0 / divisor
+    assert normalized(torch.tensor([[3.0, 5.0]]), none, normalizer, 8).item() == 0.0

@@ -209,6 +209,19 @@ def test_state_that_is_not_taken_back_leaves_the_run_as_it_is(tmp_path, model_of
 
 
 @pytest.mark.unit
+def test_a_rule_uses_the_gradient_when_it_has_a_stage_of_its_own():
+    assert RuleCalls(GAC(), 0).uses_gradient is True
+    assert RuleCalls(GMC(), 0).uses_gradient is False
+
+
+@pytest.mark.unit
+def test_a_capping_rule_tells_its_threshold_and_any_other_has_the_default():
+    batch = random_batch(seed=0)
+    assert RuleCalls(GMC(), 0).epsilon(batch, 0.5) == 0.28
+    assert RuleCalls(Sound(), 0).epsilon(batch, 0.5) == 0.5
+
+
+@pytest.mark.unit
 def test_the_package_and_version_are_named_and_so_is_a_wrapped_rule():
     batch = random_batch(seed=0)
     rule = GMC()

@@ -37,7 +37,7 @@ UPDATES = [
 
 SUBJECTS: dict[str, list[str]] = {
     "gmc/estimators/registry.py": ["test_estimators_registry.py", "test_cli_estimators.py"],
-    "gmc/estimators/setting_docs.py": ["test_estimators_registry.py", "test_cli_estimators.py", "test_estimator_docs.py"],
+    "gmc/estimators/setting_docs.py": ["test_estimators_registry.py", "test_estimators_settings.py", "test_estimator_docs.py"],
     "gmc/estimators/results.py": ["test_estimators_contract.py", "test_rule_calls.py"],
     "gmc/estimators/sample_size.py": ["test_estimators_vcpo.py", "test_metrics_values.py", "test_comparison_values.py"],
     "gmc/estimators/*.py": ESTIMATORS,
