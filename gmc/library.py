@@ -13,6 +13,7 @@ Errors are those of the commands: `gmc.GmcError`, one line that names what is wr
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,21 +125,23 @@ def evaluate(
 ) -> "Evaluation":
     """Score the policies of a run, or a model, on benchmarks: `gmc eval`. `.to_frame()` of the result is a table of scores.
 
-    settings: such as {"eval.benchmarks": ["math500"], "eval.samples": 4}; asked: fields of `gmc.evaluation.request.Request`,
-    such as policy="all", base=True, problems="mine.jsonl". Raises `UsageError` or `DataError` for what is not there.
+    asked: the command's flags, such as bench=["math500"], n=4, policy="all", base=True, problems="mine.jsonl"; settings: any
+    other by dotted key. Raises `UsageError` for an unknown flag, `UsageError` or `DataError` for what is not there.
     """
     from gmc.errors import UsageError
+    from gmc.evaluation.asking import resolve_request
     from gmc.evaluation.request import Request
     from gmc.evaluation.run import evaluate_run
 
     if (run is None) == (model is None):
         raise UsageError("evaluate: give a run or a model, one of them")
+    own = {field.name for field in fields(Request)} - {"run", "trained"}
+    flags = {name: value for name, value in asked.items() if name not in own} | {"model": model}
+    request = Request(**{name: value for name, value in asked.items() if name in own})
     path = None if run is None else Run(run).path
-    settled = None if path is None else settled_settings(path, resume=False, overwrite=False)
-    wanted = settings_of_flags({"model": model}) | dict(settings or {})
-    resolved = resolve_settings(settled=settled, flags=wanted)
-    directory = None if path is None else RunDirectory.open(path)
-    request = Request(run=directory, trained=settled is not None and bool(settled.values), **asked)
+    request, resolved = resolve_request(request, path, flags=flags, settings=settings)
+    if path is not None:
+        request = replace(request, run=RunDirectory.open(path))
     return evaluate_run(request, resolved, watch=lambda candidate, task: lambda share, new: None)
 
 

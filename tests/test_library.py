@@ -83,3 +83,40 @@ def test_the_package_lists_what_it_offers() -> None:
     assert set(gmc.__all__) <= set(dir(gmc))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         gmc.nonsense  # noqa: B018
+
+
+@pytest.mark.train
+def test_an_evaluation_from_python_is_the_commands(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from gmc.cli.app import app
+    from gmc.store.run_directory import RunDirectory
+
+    run, problems = tmp_path / "run", tmp_path / "mine.jsonl"
+    problems.write_text('{"question": "2 + 3", "answer": "5"}\n{"question": "4 + 4", "answer": "8"}\n')
+    gmc.train(run, updates=1, delay=0, **SMALL)
+    scores = gmc.evaluate(
+        run, problems=problems, template="arithmetic-v1", n=2, greedy=False, out=tmp_path / "library"
+    ).to_frame()
+    saved = RunDirectory.open(run).settings("eval").read_text("utf-8")
+    words = ["eval", "--run", run, "--problems", problems, "--template", "arithmetic-v1", "--n", "2", "--no-greedy"]
+    words += ["--out", tmp_path / "command"]
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    assert scores["benchmark"].nunique() == 1, "a problem file is the only benchmark unless others are named"
+    assert RunDirectory.open(run).settings("eval").read_text("utf-8").split("[origins]")[0] == saved.split("[origins]")[0]
+    files = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("library", "command")]
+    assert files[0] == files[1]
+    with pytest.raises(gmc.UsageError, match="sample: no such flag"):
+        gmc.evaluate(run, sample=4)
+    with pytest.raises(gmc.UsageError, match="belong to a run"):
+        gmc.evaluate(model="embedded", base=True)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("setting", [{"rollout.engine": "nothing"}, {"rollout.top_p": 0.5}])
+def test_what_cannot_be_sampled_with_is_refused_before_anything_is_made(tmp_path: Path, setting: dict[str, object]) -> None:
+    for call in (gmc.rollout, gmc.train):
+        with pytest.raises(gmc.UsageError):
+            call(tmp_path / "run", settings=setting)
+    assert not (tmp_path / "run").exists()

@@ -9,7 +9,7 @@ import typer
 
 from gmc.cli import options
 from gmc.cli.eval_arms import arms
-from gmc.config.flags import EVAL_SETTING_OF, flag_names, settings_of_flags
+from gmc.config.flags import EVAL_SETTING_OF
 from gmc.evaluation.request import ASKED, SAMPLED, WHERE, Request
 
 eval_app = typer.Typer(
@@ -47,35 +47,21 @@ def evaluate(
     if context.invoked_subcommand is not None:
         return
     from gmc.cli.output import print_settings
-    from gmc.errors import UsageError
-    from gmc.resolving.resolve import resolve_settings
-    from gmc.resolving.settled import settled_settings
+    from gmc.evaluation.asking import resolve_request
     from gmc.store.run_directory import RunDirectory
 
     flags = {name: said.pop(name) for name in EVAL_SETTING_OF}
     request = Request(**{name: value for name, value in said.items() if value is not None})
-    by_model = flags["model"] is not None
-    if by_model and run is not None:
-        raise UsageError("--model and --run exclude each other: a run's policies are chosen with --policy")
-    if by_model and (request.base or request.policy != "latest"):
-        raise UsageError("--base and --policy belong to a run, not to --model")
-    settled = None if by_model else settled_settings(run or DEFAULT_RUN, resume=False, overwrite=False)
-    settings = resolve_settings(
-        settled=settled,
-        flags=settings_of_flags(flags | _lists(flags, request.problems), EVAL_SETTING_OF),
-        flag_names=flag_names(EVAL_SETTING_OF),
-        assignments=set_ or (),
-    )
+    path = run if flags["model"] is not None else run or DEFAULT_RUN
+    request, settings = resolve_request(request, path, flags=flags | _lists(flags), assignments=set_ or ())
     if dry_run:
         print_settings(settings, as_json=json)
         return
-    opened = None if by_model else RunDirectory.open(run or DEFAULT_RUN)
-    if opened is not None:
-        opened.save_settings("eval", settings)
+    if path is not None:
+        request = replace(request, run=RunDirectory.open(path))
     from gmc.cli.eval_view import run_evaluation  # last: it imports torch
 
-    trained = settled is not None and bool(settled.values)
-    run_evaluation(replace(request, run=opened, trained=trained), settings, as_json=json)
+    run_evaluation(request, settings, as_json=json)
 
 
 eval_app.command("arms")(arms)
@@ -101,15 +87,12 @@ def compare(
         print_json(comparison_record(comparison))
 
 
-def _lists(flags: Mapping[str, Any], problems: str | None) -> dict[str, Any]:
-    """The flags that are lists; with a problem file and no --bench, that file is the only benchmark."""
+def _lists(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that are lists, which are typed as text."""
     from gmc.errors import UsageError
 
     bench, pass_k = flags["bench"], flags["pass_k"]
     names = [name.strip() for text in bench or () for name in text.split(",") if name.strip()]
     if bench and not names:
         raise UsageError("--bench is empty; give a benchmark or a suite, or leave it out for the arithmetic")
-    return {
-        "bench": names or ([] if problems else None),
-        "pass_k": options.whole_numbers("--pass-k", pass_k) if pass_k else None,
-    }
+    return {"bench": names or None, "pass_k": options.whole_numbers("--pass-k", pass_k) if pass_k else None}

@@ -42,6 +42,7 @@ def rollout(
 ) -> None:
     """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
     from gmc.cli.output import print_settings
+    from gmc.resolving.checks import check_sampling
     from gmc.resolving.resolve import resolve_settings
     from gmc.resolving.settled import settled_settings
 
@@ -58,6 +59,7 @@ def rollout(
         assignments=set_ or (),
     )
     if dry_run:
+        check_sampling(settings)
         print_settings(settings, as_json=json)
         return
 

@@ -66,8 +66,8 @@ def train(
         flag_names=flag_names() | ({"delay": "--live"} if live else {}),
         assignments=set_ or (),
     )
-    check_settings(settings)
     if dry_run:
+        check_settings(settings)
         print_settings(settings, as_json=json)
         return
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -127,14 +127,12 @@ class FullAttentionState:
         self._max_tokens = max_tokens
 
     def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
-        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self._device)
-        width = max(map(len, prompts))
+        ids_PT, padding_P = _padded(prompts, self._device)
+        width = ids_PT.shape[1]
         config = self._network.config.get_text_config()
         self._layers = [_Layer(width + self._max_tokens) for _ in range(config.num_hidden_layers)]
         self._cache = Cache(layers=list(self._layers))
-        ids_PT = torch.tensor([[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=self._device)
         steps = torch.arange(width, device=self._device)
-        padding_P = width - lengths_P
         visible_PT = steps >= padding_P[:, None]
         causal_TT = steps[:, None] >= steps
         # A padding position sees itself, so that no softmax is empty; nothing reads what it computes.
@@ -144,7 +142,7 @@ class FullAttentionState:
         counts = torch.tensor(samples, device=self._device)
         for layer in self._layers:
             layer.repeat(counts)
-        self._positions_B1 = lengths_P.repeat_interleave(counts).unsqueeze(1)
+        self._positions_B1 = (width - padding_P).repeat_interleave(counts).unsqueeze(1)
         padded = bool((padding_P > 0).any())
         self._mask: Tensor | None = None
         if padded:
@@ -174,16 +172,7 @@ class FullAttentionState:
 
     def _forward(self, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor) -> Tensor:
         with attention(self._network, GROUPED):
-            output = self._network(
-                input_ids=ids_BT,
-                position_ids=positions_BT,
-                attention_mask=mask,
-                past_key_values=self._cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-        logits_BV: Tensor = output.logits[:, -1]
-        return logits_BV
+            return _next_logits(self._network, self._cache, ids_BT, positions_BT, mask)
 
 
 class AnyState:
@@ -194,34 +183,43 @@ class AnyState:
         self._device = model.device
 
     def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
-        width = max(map(len, prompts))
         repeated = [prompt for prompt, count in zip(prompts, samples, strict=True) for _ in range(count)]
-        ids = [[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in repeated]
-        lengths_B = torch.tensor([len(prompt) for prompt in repeated], device=self._device)
+        ids_BT, padding_B = _padded(repeated, self._device)
         self._cache = DynamicCache(config=self._network.config)
-        self._mask_BT = (torch.arange(width, device=self._device) >= width - lengths_B[:, None]).long()
-        return self._forward(torch.tensor(ids, device=self._device), (self._mask_BT.cumsum(-1) - 1).clamp_min(0))
+        self._mask_BT = (torch.arange(ids_BT.shape[1], device=self._device) >= padding_B[:, None]).long()
+        positions_BT = (self._mask_BT.cumsum(-1) - 1).clamp_min(0)
+        return _next_logits(self._network, self._cache, ids_BT, positions_BT, self._mask_BT)
 
     def step(self, tokens_B: Tensor) -> Tensor:
         self._mask_BT = torch.cat((self._mask_BT, self._mask_BT.new_ones((len(tokens_B), 1))), dim=1)
-        return self._forward(tokens_B.unsqueeze(1), self._mask_BT.sum(-1, keepdim=True) - 1)
+        positions_B1 = self._mask_BT.sum(-1, keepdim=True) - 1
+        return _next_logits(self._network, self._cache, tokens_B.unsqueeze(1), positions_B1, self._mask_BT)
 
     def keep(self, kept: Tensor) -> Tensor:
         self._cache.batch_select_indices(kept)
         self._mask_BT = self._mask_BT[kept]
         return kept
 
-    def _forward(self, ids_BT: Tensor, positions_BT: Tensor) -> Tensor:
-        output = self._network(
-            input_ids=ids_BT,
-            position_ids=positions_BT,
-            attention_mask=self._mask_BT,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        logits_BV: Tensor = output.logits[:, -1]
-        return logits_BV
+
+def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Prompts padded left to the longest: ids_PT, and which of them are padding, by its length: padding_P."""
+    width = max(map(len, prompts))
+    ids_PT = torch.tensor([[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
+    return ids_PT, torch.tensor([width - len(prompt) for prompt in prompts], device=device)
+
+
+def _next_logits(network: PreTrainedModel, cache: Cache, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor) -> Tensor:
+    """Read these tokens into the cache. Returns the logits of the next: logits_BV."""
+    output = network(
+        input_ids=ids_BT,
+        position_ids=positions_BT,
+        attention_mask=mask,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    logits_BV: Tensor = output.logits[:, -1]
+    return logits_BV
 
 
 def _complement(kept: Tensor, rows: int) -> Tensor:

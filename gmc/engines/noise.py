@@ -6,7 +6,7 @@ square root of length: a rule that caps a ratio at 1.28 is governed by rounding 
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,6 @@ class NoiseFloor:
     worst: float
     response_spread: float
     buckets: tuple[LengthBucket, ...]
-
-    def as_record(self) -> dict[str, Any]:
-        """The same as plain values, for a log or a file."""
-        return asdict(self)
 
     def __str__(self) -> str:
         parts = [f"±{bucket.spread:.1g} at {_range(bucket)} tokens" for bucket in self.buckets]

@@ -1,6 +1,6 @@
 """Two results on the same problems, compared problem by problem."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -59,15 +59,7 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
         "benchmark": comparison.first.record["benchmark"],
         "first": str(comparison.first.scores_path),
         "second": str(comparison.second.scores_path),
-        "scores": {
-            score.name: {
-                "first": vars(score.first),
-                "second": vars(score.second),
-                "difference": vars(score.difference),
-                "mcnemar": None if score.mcnemar is None else vars(score.mcnemar),
-            }
-            for score in comparison.scores
-        },
+        "scores": {values.pop("name"): values for values in map(asdict, comparison.scores)},
         "differing_settings": list(comparison.differing_settings),
     }
 

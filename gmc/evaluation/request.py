@@ -1,5 +1,6 @@
 """What an evaluation is asked for. Light: the command makes its options of these fields before anything heavy is imported."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,4 +49,8 @@ class Request:
     resume: bool = described("Go on where a killed evaluation stopped", default=False, panel=WHERE)
 
     def __post_init__(self) -> None:
+        """Take paths as text and text as paths, as Python users write them. Raises `UsageError` for a bad number."""
+        for name, kind in (("problems", os.fspath), ("data_directory", Path), ("out", Path)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, kind(getattr(self, name)))
         check_bounds(self)

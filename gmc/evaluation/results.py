@@ -5,7 +5,7 @@ While an evaluation runs, its samples lie as parts in NAME.parts/ beside its des
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
 from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
 from gmc.store.files import read_json, remove_leftovers, write_json
-from gmc.store.formats import read_format, stamp
+from gmc.store.formats import read_format
 
 DESCRIPTION = "description.json"
 
@@ -120,29 +120,3 @@ class PartialResult:
                 f"--resume: the unfinished evaluation {other} was made otherwise ({found}); give the same options, "
                 "or leave out --resume"
             )
-
-
-def result_record(
-    description: Mapping[str, Any],
-    *,
-    scores: Mapping[str, Estimate],
-    outcomes: Mapping[str, Any],
-    expected: Mapping[str, Any],
-    prompt_example: str,
-    notes: list[str],
-) -> dict[str, Any]:
-    """The JSON of a finished evaluation."""
-    return {
-        **stamp(),
-        "benchmark": description["spec"]["benchmark"],
-        "scores": {name: asdict(value) for name, value in scores.items()},
-        "outcomes": {name: asdict(value) for name, value in outcomes.items()},
-        "interval": "95 %, bootstrap over problems (Clopper-Pearson where all problems score the same)",
-        "model": description["model"],
-        "spec": description["spec"],
-        "problems": {**description["problems"], **expected},
-        "prompt_example": prompt_example,
-        "engine": description["engine"],
-        "versions": description["versions"],
-        "notes": notes,
-    }

@@ -84,13 +84,16 @@ class Evaluation:
 
 
 def evaluate_run(request: Request, settings: RunSettings, *, watch: Watch) -> Evaluation:
-    """Evaluate what is asked for; results lie in RUN/evals or `request.out`. watch: gives what shows the progress of each.
+    """Evaluate what is asked for; results lie in RUN/evals or `request.out`, settings in the run. watch: gives what shows the
+    progress of each.
 
     Raises `UsageError` or `DataError` in one line for a policy, benchmark or problem file that is not there.
     """
     candidates, reference, directory = _subjects(request, settings)
     everyone = [*([reference] if reference else []), *candidates]
     tasks = _tasks(request, settings)
+    if request.run is not None:
+        request.run.save_settings("eval", settings)
     found = evaluate_all(everyone, tasks, settings, directory=directory, resume=request.resume, watch=watch)
     return Evaluation(found, reference, directory)
 

@@ -3,13 +3,13 @@
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmc.engines.base import Engine
 from gmc.errors import GmcError, UsageError
-from gmc.evaluation.results import PartialResult, Result, result_record
+from gmc.evaluation.results import PartialResult, Result
 from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
 from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimates
 from gmc.evaluation.spec import EvalSpec, Task, description
@@ -18,6 +18,7 @@ from gmc.grading import Grader
 from gmc.problems.base import Problem
 from gmc.problems.templates import get_template
 from gmc.rollouts.respond import Response, respond
+from gmc.store.formats import stamp
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -160,22 +161,26 @@ def _sample(asked: Asked, decoding: str, number: int, response: Response) -> Sam
 
 
 def _record(described: dict[str, Any], task: Task, example: str, samples: list[Sample]) -> dict[str, Any]:
-    benchmark, spec, problems = task.benchmark, task.spec, task.problems
-    scored = problem_scores(samples, spec.pass_k)
+    """The JSON of a finished evaluation."""
+    scores = score_estimates(problem_scores(samples, task.spec.pass_k), task.spec.seed)
     decodings = {decoding: [s for s in samples if s.decoding == decoding] for decoding in (SAMPLED, GREEDY)}
-    known = benchmark.content_hash
-    return result_record(
-        described,
-        scores=score_estimates(scored, spec.seed),
-        outcomes={decoding: count_outcomes(rows) for decoding, rows in decodings.items() if rows},
-        expected={
-            "expected_count": benchmark.count,
+    known = task.benchmark.content_hash
+    return {
+        **stamp(),
+        **described,
+        "benchmark": task.benchmark.name,
+        "scores": {name: asdict(value) for name, value in scores.items()},
+        "outcomes": {decoding: asdict(count_outcomes(rows)) for decoding, rows in decodings.items() if rows},
+        "interval": "95 %, bootstrap over problems (Clopper-Pearson where all problems score the same)",
+        "problems": {
+            **described["problems"],
+            "expected_count": task.benchmark.count,
             "expected_content_hash": known,
-            "content_hash_matches": None if known is None else problems.content_hash == known,
+            "content_hash_matches": None if known is None else task.problems.content_hash == known,
         },
-        prompt_example=example,
-        notes=list(problems.notes),
-    )
+        "prompt_example": example,
+        "notes": list(task.problems.notes),
+    }
 
 
 def _share_correct(samples: Sequence[Sample]) -> float | None:

@@ -12,6 +12,7 @@ from gmc.engines.noise import measure_noise
 from gmc.errors import UsageError
 from gmc.models import weights_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.resolving.checks import check_sampling
 from gmc.rollouts.maker import RolloutMaker
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
@@ -53,7 +54,7 @@ def fill_run(
     resume: go on with a run that has rollouts; overwrite: delete it first; advance: called with the number of newly finished
     responses, those already on disk included. Raises `GmcError` in one line; whole batches are on the disk then.
     """
-    settings.rollout.sampling(())  # a sampling value that training cannot use is refused before anything is created
+    check_sampling(settings)
     run = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite)
     with run.lock():
         run.save_settings("rollout", settings)

@@ -6,10 +6,15 @@ from gmc.delays.registry import arguments_of, delay_class
 from gmc.engines.registry import load_engine
 
 
+def check_sampling(settings: RunSettings) -> None:
+    """Raise `UsageError` for an engine that is not there, and for sampling values that training cannot use."""
+    settings.rollout.sampling(())
+    load_engine(settings.rollout.engine)
+
+
 def check_settings(settings: RunSettings) -> None:
     """Raise `UsageError` for settings that no run could train with. What depends on shards is checked when the run is open."""
-    settings.rollout.sampling(())
+    check_sampling(settings)
     rollout = settings.rollout
     context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, settings.train.updates)
     delay_class(settings.delay).check(arguments_of(settings.delay), context)
-    load_engine(settings.rollout.engine)

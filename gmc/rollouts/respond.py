@@ -58,7 +58,3 @@ def respond(
         [Response(completion, text, next(verdicts)) for completion, text in zip(group, group_texts, strict=True)]
         for group, group_texts in zip(groups, texts, strict=True)
     ]
-
-
-def _text(tokenizer: "PreTrainedTokenizerBase", completion: Completion) -> str:
-    return str(tokenizer.decode(completion.token_ids, skip_special_tokens=True))

@@ -106,7 +106,7 @@ def _updater(place: Place, rule: Estimator) -> Updater:
         model,
         build_scorer(settings, model, place.ranks),
         rule,
-        make_optimizer([p for p in model.network.parameters() if p.requires_grad], settings.optimizer),
+        make_optimizer(model.trainable, settings.optimizer),
         Anchors(model.network, rule.anchor_lag),
         settings,
         planned_updates=settings.train.updates,
