@@ -19,11 +19,11 @@ HEAD = """\
 Made by docs/make_settings_page.py from the fields in gmc/config/settings.py.
 
 Every setting has a dotted key. `--set KEY=VALUE` changes any of them, a recipe is a TOML file of them, and some have a flag.
-Later layers win: defaults, what an earlier command of the same run settled, the recipe, flags, `--set`.
+Later layers win: defaults, what an earlier command of the same run resolved, the recipe, flags, `--set`.
 
 `--dry-run` prints every setting in force, each with its origin, and `RUN/settings/COMMAND.toml` keeps both. An origin is
 `default`, `recipe FILE`, `flag --x`, `--set`, `argument` (of a call from Python), or what decided a value that nobody said:
-`model`, `problems`, `rule`, `benchmark`, `device`. `run: …` before it: an earlier command of the run settled it. Say `auto` of
+`model`, `problems`, `rule`, `benchmark`, `device`. `run: …` before it: an earlier command of the run resolved it. Say `auto` of
 a setting that something decides, and it is chosen anew.
 
 `--resume` takes every value from the run, so a default that has changed since does not matter. What was chosen for the device

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from gmc.config import RunSettings
 from gmc.config.flags import settings_of_flags
+from gmc.resolving.earlier import earlier_settings
 from gmc.resolving.resolve import resolve_settings
-from gmc.resolving.settled import settled_settings
 from gmc.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -172,5 +172,5 @@ def _resolved(
     resume: bool,
     overwrite: bool,
 ) -> RunSettings:
-    settled = settled_settings(path, resume=resume, overwrite=overwrite)
-    return resolve_settings(settled=settled, recipe=recipe, flags=settings_of_flags(flags) | dict(settings or {}))
+    earlier = earlier_settings(path, resume=resume, overwrite=overwrite)
+    return resolve_settings(earlier=earlier, recipe=recipe, flags=settings_of_flags(flags) | dict(settings or {}))

@@ -1,7 +1,7 @@
 """Several processes that train one model together, as torchrun starts them.
 
 Each rank holds the whole model and sees every update's whole batch, so a rule may look as far as it likes. What is shared is
-the work: each rank samples, scores and differentiates its own groups, and sums are exchanged. Only the lead (rank 0) writes
+the work: each rank samples, scores and differentiates its own groups, and sums are exchanged. Only rank 0 writes
 files and speaks.
 """
 
@@ -24,7 +24,7 @@ TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun puts into the environment of each process it starts."""
 
 PATIENCE = timedelta(days=7)
-"""Ranks wait for a lead that waits for followers; torchrun, not a clock, ends them when one of them fails."""
+"""Ranks wait for a rank 0 that waits for followers; torchrun, not a clock, ends them when one of them fails."""
 
 
 class RankError(GmcError):
@@ -44,7 +44,7 @@ class Ranks:
     objects: Any = None
 
     @property
-    def leads(self) -> bool:
+    def is_rank_0(self) -> bool:
         """Whether this rank writes the files and speaks."""
         return self.rank == 0
 
@@ -83,15 +83,15 @@ class Ranks:
         """Whether the flag is set on at least one rank."""
         return any(self.collect(flag))
 
-    def from_lead(self, make: Callable[[], T]) -> T:
-        """What `make` returns on the lead, for every rank. When it raises there, the others raise `RankError`.
+    def from_rank_0(self, make: Callable[[], T]) -> T:
+        """What `make` returns on rank 0, for every rank. When it raises there, the others raise `RankError`.
 
-        The lead waits until every rank has come, so what it changes on disk is never changed under another rank's reading.
+        Rank 0 waits until every rank has come, so what it changes on disk is never changed under another rank's reading.
         """
         if self.count == 1:
             return make()
         self.collect(None)
-        if not self.leads:
+        if not self.is_rank_0:
             with _peers():
                 received: T = self._broadcast(None)
             return received
@@ -108,7 +108,7 @@ class Ranks:
         box = [answer]
         dist.broadcast_object_list(box, src=0, group=self.objects)
         succeeded, made = box[0]
-        if not succeeded and not self.leads:
+        if not succeeded and not self.is_rank_0:
             raise RankError(f"rank {self.rank} stops, because rank 0 failed; its message says why")
         return made
 

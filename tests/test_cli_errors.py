@@ -228,7 +228,7 @@ def test_a_terminal_without_unicode_shows_formulas(tmp_path):
 
 
 @pytest.mark.unit
-def test_a_failed_first_command_does_not_settle_the_run(tmp_path):
+def test_a_failed_first_command_does_not_bind_the_run(tmp_path):
     run, problems = tmp_path / "run", tmp_path / "mine.jsonl"
     problems.write_text('{"strange": "1+1", "other": "2"}\n')
     gmc_command("rollout", "--run", run, "--problems", problems, "--prompts", "3", "--seed", "5", exit_code=1)

@@ -11,10 +11,10 @@ from gmc.resolving.resolve import resolve_settings
 pytestmark = pytest.mark.unit
 
 
-def settled(tree):
-    """What an earlier command of the run settled."""
+def earlier(tree):
+    """What an earlier command of the run earlier."""
     layers = Layers()
-    layers.say_all(tree, "run: default")
+    layers.set_all(tree, "run: default")
     return layers
 
 
@@ -25,7 +25,7 @@ def test_layers_win_in_order(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text('seed = 3\n[train]\nupdates = 10\n[estimator]\nname = "tic"\nepsilon = 0.5\n')
     settings = resolve_settings(
-        settled=settled({"seed": 1, "rollout": {"prompts": 4}}),
+        earlier=earlier({"seed": 1, "rollout": {"prompts": 4}}),
         recipe=str(recipe),
         flags={"train.updates": 20, "delay": None},
         assignments=["estimator.epsilon=0.4"],
@@ -36,10 +36,10 @@ def test_layers_win_in_order(tmp_path):
 
 
 def test_naming_another_rule_drops_the_settings_of_the_one_before():
-    said = settled({"estimator": {"name": "gmc", "epsilon": 0.5}})
-    assert "epsilon" not in resolve_settings(settled=said, flags={"estimator.name": "grpo"}).estimator
-    assert resolve_settings(settled=said, flags={"estimator.name": "tic"}).estimator["epsilon"] == 0.28
-    assert resolve_settings(settled=said, flags={"estimator.name": "gmc"}).estimator["epsilon"] == 0.5
+    said = earlier({"estimator": {"name": "gmc", "epsilon": 0.5}})
+    assert "epsilon" not in resolve_settings(earlier=said, flags={"estimator.name": "grpo"}).estimator
+    assert resolve_settings(earlier=said, flags={"estimator.name": "tic"}).estimator["epsilon"] == 0.28
+    assert resolve_settings(earlier=said, flags={"estimator.name": "gmc"}).estimator["epsilon"] == 0.5
 
 
 def test_rules_compose_through_dotted_keys():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmc.grading.compare import settle
+from gmc.grading.compare import judge_tiers
 from gmc.grading.normalize import is_words, normalize, text_key
 from gmc.grading.structure import balanced, read, split_outside
 
@@ -41,13 +41,13 @@ def test_any_text_is_normalized_and_read(text: str) -> None:
 @settings(max_examples=400)
 @given(LATEX)
 def test_every_answer_equals_itself(text: str) -> None:
-    assert settle(text, text)[0] is True
+    assert judge_tiers(text, text)[0] is True
 
 
 @settings(max_examples=300)
 @given(LATEX, LATEX)
 def test_settling_never_fails(gold: str, answer: str) -> None:
-    assert settle(gold, answer)[0] in (True, False, None)
+    assert judge_tiers(gold, answer)[0] in (True, False, None)
 
 
 @given(st.lists(st.text(alphabet="ab12+", min_size=1, max_size=4), min_size=1, max_size=6))

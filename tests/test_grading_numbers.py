@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gmc.grading.compare import settle
+from gmc.grading.compare import judge_tiers
 from gmc.grading.normalize import normalize
 from gmc.grading.numbers import NotRationalError, Number, TooLargeError, evaluate, numbers_equal, read_number
 from gmc.grading.units import compound, split_unit
@@ -72,7 +72,7 @@ def test_towers_are_refused_not_computed(text: str) -> None:
     ["\\pi^{9^{9^9}}", "\\pi+2^{10^{10}}", "\\prod_{k=1}^{10^{7}}(1+\\frac{2}{k^2})", "\\pi+" + "1+" * 300 + "1"],
 )
 def test_what_no_parser_should_see_is_different_without_a_worker(answer: str) -> None:
-    assert settle("\\pi", answer) == (False, "number")
+    assert judge_tiers("\\pi", answer) == (False, "number")
 
 
 def test_deep_nesting_is_refused_not_recursed() -> None:

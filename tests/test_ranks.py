@@ -97,8 +97,8 @@ def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_end(whole, tmp_p
     killed = tmp_path / "killed"
     process = start(killed, *SIX_UPDATES)
     wait_for_updates(process, killed, 3)
-    lead = int(re.match(r"process (\d+) ", (killed / "lock").read_text())[1])
-    os.kill(lead, signal.SIGKILL)
+    rank_0 = int(re.match(r"process (\d+) ", (killed / "lock").read_text())[1])
+    os.kill(rank_0, signal.SIGKILL)
     code, _, err = end(process)
     assert code != 0, err
     code, _, err = end(start(killed, "--resume", *SIX_UPDATES))
@@ -128,6 +128,6 @@ def test_ranks_stop_together_and_the_failure_of_one_ends_all(tmp_path):
 def test_vllm_samples_in_processes_of_its_own(tmp_path, monkeypatch):
     settings = small_settings("delay=0", "rollout.engine=vllm")
     run = RunDirectory.for_training(tmp_path / "run", model="embedded", seed=0, resume=False, overwrite=False)
-    monkeypatch.setattr(Ranks, "from_lead", lambda self, make: make())
+    monkeypatch.setattr(Ranks, "from_rank_0", lambda self, make: make())
     with ExitStack() as resources, pytest.raises(UsageError, match="gmc rollout --follow --engine vllm"):
         open_session(run, settings, resources, ranks=Ranks(0, 2))

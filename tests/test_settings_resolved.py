@@ -74,6 +74,6 @@ def test_a_rule_that_needs_entropies_has_them_switched_on(said, monkeypatch):
 
 def test_a_later_name_drops_the_settings_of_an_earlier_rule_in_any_order_of_a_file():
     layers = Layers()
-    layers.say_all({"estimator": {"name": "gmc", "epsilon": 0.1}}, "one")
-    layers.say_all({"estimator": {"base": "tic", "c_low": 0.1, "name": "gac"}}, "two")
+    layers.set_all({"estimator": {"name": "gmc", "epsilon": 0.1}}, "one")
+    layers.set_all({"estimator": {"base": "tic", "c_low": 0.1, "name": "gac"}}, "two")
     assert layers.values == {"estimator.name": "gac", "estimator.base.name": "tic", "estimator.c_low": 0.1}

@@ -17,8 +17,8 @@ from gmc.config.settings import RunSettings, TrainSettings, settings_tree
 from gmc.errors import DataError, UsageError
 from gmc.estimators.epsilon import EpsilonSettings
 from gmc.estimators.gmc import GMC
+from gmc.resolving.earlier import earlier_settings
 from gmc.resolving.resolve import resolve_settings
-from gmc.resolving.settled import settled_settings
 from gmc.store.run_directory import RunDirectory
 
 pytestmark = pytest.mark.unit
@@ -48,7 +48,7 @@ def saved_run(path: Path, settings: RunSettings) -> RunDirectory:
 
 
 def resumed(path: Path, **layers: Any) -> RunSettings:
-    return resolve_settings(settled=settled_settings(path, resume=True, overwrite=False), **layers)
+    return resolve_settings(earlier=earlier_settings(path, resume=True, overwrite=False), **layers)
 
 
 def test_what_was_chosen_for_another_model_problem_or_rule_is_chosen_again(tmp_path):
@@ -104,7 +104,7 @@ def test_device_and_dtype_are_kept_on_resume_and_chosen_again_by_other_commands(
     assert (model.device, model.compute_dtype) == ("cpu", "float32")
     model = resumed(tmp_path, assignments=["model.device=auto"]).model
     assert model.device == "cuda"
-    other = resolve_settings(settled=settled_settings(tmp_path, resume=False, overwrite=False)).model
+    other = resolve_settings(earlier=earlier_settings(tmp_path, resume=False, overwrite=False)).model
     assert (other.device, other.compute_dtype) == ("cuda", "bfloat16")
 
 
@@ -134,7 +134,7 @@ def test_a_run_of_the_first_version_can_be_read_and_not_resumed(tmp_path):
         "train": {"updates": 9},
     }
     run.settings("train").write_text(tomli_w.dumps({"settings": old, "versions": {"gmc": "0.1.0"}}))
-    settings = resolve_settings(settled=settled_settings(tmp_path, resume=False, overwrite=False))
+    settings = resolve_settings(earlier=earlier_settings(tmp_path, resume=False, overwrite=False))
     assert (settings.seed, settings.rollout.prompts, settings.model.device) == (5, 3, "cpu")
     with pytest.raises(UsageError, match=r"train\.toml: gmc 0\.1 saved it.*start another --run"):
         resumed(tmp_path)

@@ -44,7 +44,7 @@ def compare(
     from rich.console import Console
 
     from gmc.cli.estimators_compare_view import comparison_view
-    from gmc.cli.output import print_json, say
+    from gmc.cli.output import print_json, write_line
     from gmc.cli.progress import progress_bar
     from gmc.comparison.compare import compare_rules
     from gmc.comparison.stored import load_stored
@@ -57,7 +57,9 @@ def compare(
     policy = load_model(model, device="cuda" if torch.cuda.is_available() else "cpu")
     stored = load_stored(shard_dir, policy, shards=shards, logprobs=logprobs, policy_version=policy_version)
     responses = sum(map(len, stored.groups))
-    say(f"{len(stored.paths)} shards, {responses} responses, policy version {stored.version}, {stored.logprob_kind} log-probs")
+    write_line(
+        f"{len(stored.paths)} shards, {responses} responses, policy version {stored.version}, {stored.logprob_kind} log-probs"
+    )
     scorer = Scorer(policy, temperature=stored.sampling.temperature)
     with progress_bar("compare", len(rules) + fresh * responses, "steps") as bar:
         comparison = compare_rules(rules, scorer, stored, normalizer=normalizer, fresh=fresh, seed=seed, advance=bar.advance)

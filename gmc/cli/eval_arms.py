@@ -16,7 +16,7 @@ def arms(
     json: options.JsonOption = False,
 ) -> None:
     """Compare arms of an experiment over training seeds: rewards, and the newest policies' scores, with intervals."""
-    from gmc.cli.output import print_json, say, stderr
+    from gmc.cli.output import print_json, stderr, write_line
     from gmc.evaluation.arms import group_by_arm, read_trained_run
     from gmc.evaluation.arms_report import arm_tables, arms_record, missing_lines, save_curves
     from gmc.simulator.plots import check_plot_path
@@ -27,9 +27,9 @@ def arms(
     for table in arm_tables(found):
         stderr.print(table)
     for line in missing_lines(found):
-        say(line)
+        write_line(line)
     if plot is not None:
         save_curves(plot, found)
-        say(f"curves in {plot}")
+        write_line(f"curves in {plot}")
     if json:
         print_json({"arms": arms_record(found), "plot": None if plot is None else str(plot)})

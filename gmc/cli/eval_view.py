@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from gmc.cli.output import print_json, say, stderr
+from gmc.cli.output import print_json, stderr, write_line
 from gmc.cli.progress import progress_bar
 from gmc.config.settings import RunSettings
 from gmc.evaluation.compare import Comparison
@@ -40,12 +40,12 @@ def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) ->
             evaluation = evaluate_run(request, settings, watch=watch)
         except KeyboardInterrupt:
             bars.close()
-            say("stopped; give the same command with --resume to go on with what is done")
+            write_line("stopped; give the same command with --resume to go on with what is done")
             raise
     curves = _curves(evaluation)
     _show(evaluation)
     for points, plot in curves:
-        say(f"curve {points}, plot {plot}")
+        write_line(f"curve {points}, plot {plot}")
     if as_json:
         files = [{"points": str(points), "plot": str(plot)} for points, plot in curves]
         print_json({**evaluation.record(), "curves": files})
@@ -61,11 +61,11 @@ def _show(evaluation: Evaluation) -> None:
     for comparison in evaluation.comparisons():
         show_comparison(comparison)
     for line in dict.fromkeys(line for result in results for line in warning_lines(result)):
-        say(line)
+        write_line(line)
     for result in list(evaluation.found.values())[-1]:
-        say(settings_line(result))
+        write_line(settings_line(result))
     for result in results:
-        say(f"samples {result.samples_path}, scores {result.scores_path}")
+        write_line(f"samples {result.samples_path}, scores {result.scores_path}")
 
 
 def _curves(evaluation: Evaluation) -> list[tuple[Path, Path]]:
@@ -80,9 +80,9 @@ def show_comparison(comparison: Comparison) -> None:
     """The table of a comparison and the settings in which its sides differ."""
     stderr.print(comparison_table(comparison))
     for line in mcnemar_lines(comparison):
-        say(line)
+        write_line(line)
     if comparison.differing_settings:
-        say(f"the two sides differ in: {'; '.join(comparison.differing_settings)}")
+        write_line(f"the two sides differ in: {'; '.join(comparison.differing_settings)}")
     runs = {result.record["model"]["run_id"] for result in (comparison.first, comparison.second)}
     if len(runs - {""}) > 1:
-        say("intervals are over problems; another training seed may differ by more: gmc eval arms compares over seeds")
+        write_line("intervals are over problems; another training seed may differ by more: gmc eval arms compares over seeds")

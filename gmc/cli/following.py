@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gmc.cli.output import say
+from gmc.cli.output import write_line
 from gmc.config.flags import flag_names, flag_of
 from gmc.config.layers import Layers
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.delays.registry import delay_class
 from gmc.errors import GmcError, UsageError
+from gmc.resolving.earlier import trainers_settings
 from gmc.resolving.resolve import resolve_settings
-from gmc.resolving.settled import trainers_settings
 
 FIRST_POLL_SECONDS = 0.5
 WORD_SECONDS = 10.0
@@ -33,13 +33,13 @@ def follower_settings(run: Path, engine: str | None, assignments: Sequence[str],
         if value not in (None, False):
             raise UsageError(f"--follow with {flag_of(name)}: a follower takes that from the run's trainer. Leave it out.")
     patience = resolve_settings(assignments=assignments).live.patience_seconds
-    settled = _wait_for_trainer(run, patience)
+    earlier = _wait_for_trainer(run, patience)
     settings = resolve_settings(
-        settled=settled, flags={"rollout.engine": engine}, flag_names=flag_names(), assignments=assignments
+        earlier=earlier, flags={"rollout.engine": engine}, flag_names=flag_names(), assignments=assignments
     )
     if not delay_class(settings.delay).live:
         raise UsageError(f"{run}: its trainer runs with --delay {settings.delay}, not --live, and makes its own rollouts.")
-    theirs, ours = _shared(settings_tree(resolve_settings(settled=settled))), _shared(settings_tree(settings))
+    theirs, ours = _shared(settings_tree(resolve_settings(earlier=earlier))), _shared(settings_tree(settings))
     for section in sorted(theirs.keys() | ours.keys()):
         if theirs.get(section) != ours.get(section):
             raise UsageError(f"--follow changes [{section}], which the run's trainer decides. Leave it out.")
@@ -54,7 +54,7 @@ def _wait_for_trainer(run: Path, patience_seconds: float) -> Layers:
         if now - started > patience_seconds:
             raise GmcError(f"{run}: no trainer came for {now - started:.0f} s; start it with gmc train --live --run {run}")
         if now - last_word > WORD_SECONDS:
-            say(f"waiting for gmc train --live --run {run}")
+            write_line(f"waiting for gmc train --live --run {run}")
             last_word = now
         time.sleep(FIRST_POLL_SECONDS)
     return trainers_settings(path)
@@ -80,7 +80,7 @@ class StateLines:
         """Print the state unless one was printed a moment ago."""
         now = time.monotonic()
         if now - self._said_at > WORD_SECONDS:
-            say(state)
+            write_line(state)
             self._said_at = now
 
 
@@ -94,5 +94,5 @@ def follow(run: Path, settings: RunSettings) -> dict[str, Any]:
     with stop_on_signals() as stop:
         summary = follow_run(directory, settings, progress=StateLines(), stopping=lambda: bool(stop))
     ended = f"stopped by {stop.signal_name}" if stop else "the run has ended"
-    say(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
+    write_line(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
     return {"run": str(run), **summary}

@@ -14,7 +14,7 @@ from gmc.store.files import strict_json
 stderr = Console(stderr=True, highlight=False)
 
 
-def say(text: str) -> None:
+def write_line(text: str) -> None:
     """One line for a person, on stderr."""
     stderr.print(text, markup=False, soft_wrap=True)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from gmc.cli.output import say, stderr
+from gmc.cli.output import stderr, write_line
 
 PLAIN_INTERVAL_SECONDS = 10.0
 WIDE_TERMINAL = 120
@@ -38,7 +38,7 @@ class Bar:
             self._progress.update(self._task, completed=self._done, note=text)
         elif now - self._said_at > PLAIN_INTERVAL_SECONDS or (self._done >= self._total and self._said != self._done):
             eta = f"  ETA {(self._total - self._done) / rate:.0f} s" if rate else ""
-            say(f"{self._name} {self._done}/{self._total}  {text}{eta}")
+            write_line(f"{self._name} {self._done}/{self._total}  {text}{eta}")
             self._said_at, self._said = now, self._done
 
 

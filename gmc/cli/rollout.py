@@ -43,8 +43,8 @@ def rollout(
     """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
     from gmc.cli.output import print_settings
     from gmc.resolving.checks import check_sampling
+    from gmc.resolving.earlier import earlier_settings
     from gmc.resolving.resolve import resolve_settings
-    from gmc.resolving.settled import settled_settings
 
     if follow:
         engine = said.pop("engine")
@@ -52,7 +52,7 @@ def rollout(
         _follow(run, engine, set_ or (), refused, dry_run=dry_run, json=json)
         return
     settings = resolve_settings(
-        settled=settled_settings(run, resume=resume, overwrite=overwrite),
+        earlier=earlier_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
         flags=settings_of_flags(said),
         flag_names=flag_names(),
@@ -63,14 +63,14 @@ def rollout(
         print_settings(settings, as_json=json)
         return
 
-    from gmc.cli.output import print_json, say
+    from gmc.cli.output import print_json, write_line
     from gmc.cli.progress import progress_bar
     from gmc.generation.filling import fill_run
 
     total = settings.rollout.batches * settings.rollout.prompts * settings.rollout.group_size
     with progress_bar("rollout", total, "responses") as bar:
         summary = fill_run(run, settings, resume=resume, overwrite=overwrite, advance=bar.advance)
-    say(
+    write_line(
         f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
         f"{100 * summary.accuracy:.1f} % correct, {100 * summary.cut_off:.1f} % cut off at the length limit, "
         f"mean length {summary.mean_length:.1f} tokens"

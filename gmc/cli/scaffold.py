@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from gmc.cli.output import print_json, say
+from gmc.cli.output import print_json, write_line
 from gmc.errors import UsageError
 from gmc.registry import Plugin
 from gmc.store.files import write_text
@@ -110,7 +110,7 @@ def report(scaffold: Scaffold, name: str, out: Path, *, json: bool, use: str) ->
     if json:
         print_json({"name": name, "folder": str(folder)})
         return
-    say(f"wrote {folder}")
-    say(f"install it:  pip install -e {folder}")
-    say(f"test it:     pytest {folder}")
-    say(f"use it:      {use}")
+    write_line(f"wrote {folder}")
+    write_line(f"install it:  pip install -e {folder}")
+    write_line(f"test it:     pytest {folder}")
+    write_line(f"use it:      {use}")

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Group
 
 from gmc.cli.options import whole_numbers
-from gmc.cli.output import say, stderr
+from gmc.cli.output import stderr, write_line
 from gmc.cli.progress import progress_bar
 from gmc.cli.simulate_view import cluster_tables, delay_picture, delay_tables, frontier_tables, theory_tables
 from gmc.delays.base import DelayContext, DelayModel
@@ -53,7 +53,7 @@ def run_delay(request: SimulationRequest) -> dict[str, Any]:
     stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
     if clash:
         raise UsageError(f"{path}: holds another schedule, left alone; use --overwrite, or --schedule with another name")
-    say(f"\nschedule {path}: train on it with gmc train --delay schedule:{path}")
+    write_line(f"\nschedule {path}: train on it with gmc train --delay schedule:{path}")
     record = {"delay_spec": spec, "lengths": lengths.note, "seed": request.seed, **result.summary(), "theory": theory}
     return {**record, "schedule": str(path)}
 
@@ -130,4 +130,4 @@ def _default_schedule(run: Path | None) -> Path:
 def _save_plot(request: SimulationRequest, delays: DelayStatistics, title: str) -> None:
     if request.plot is not None:
         save_plot(request.plot, delays, title)
-        say(f"plot {request.plot}")
+        write_line(f"plot {request.plot}")

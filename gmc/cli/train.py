@@ -56,11 +56,11 @@ def train(
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
     from gmc.cli.output import print_settings
     from gmc.resolving.checks import check_settings
+    from gmc.resolving.earlier import earlier_settings
     from gmc.resolving.resolve import resolve_settings
-    from gmc.resolving.settled import settled_settings
 
     settings = resolve_settings(
-        settled=settled_settings(run, resume=resume, overwrite=overwrite),
+        earlier=earlier_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,
         flags=settings_of_flags(_with_live(said) if live else said),
         flag_names=flag_names() | ({"delay": "--live"} if live else {}),
@@ -77,18 +77,18 @@ def train(
     from gmc.training.signals import stop_on_signals
 
     with joined_ranks() as ranks, ExitStack() as resources, stop_on_signals() as stop:
-        show_logs(logging.INFO if ranks.leads else logging.ERROR)
+        show_logs(logging.INFO if ranks.is_rank_0 else logging.ERROR)
         result = train_run(
             run,
             settings,
             resume=resume,
             overwrite=overwrite,
             rollouts_from=rollouts,
-            observer=resources.enter_context(TrainingView()) if ranks.leads else None,
+            observer=resources.enter_context(TrainingView()) if ranks.is_rank_0 else None,
             stopping=lambda: bool(stop),
             ranks=ranks,
         )
-    if ranks.leads:
+    if ranks.is_rank_0:
         _report(result, stop.signal_name, json=json)
     if not result.finished:
         raise typer.Exit(1)
@@ -104,13 +104,13 @@ def _with_live(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) -> None:
-    from gmc.cli.output import print_json, say
+    from gmc.cli.output import print_json, write_line
     from gmc.store.run_directory import RunDirectory
 
     if result.finished:
         run = RunDirectory.open(result.run)
-        say(f"policy version {result.updates} is in {run.policies}, metrics in {run.metrics}; next: gmc eval")
+        write_line(f"policy version {result.updates} is in {run.policies}, metrics in {run.metrics}; next: gmc eval")
     else:
-        say(f"stopped by {signal_name or 'another rank'} after update {result.updates}; go on with --resume")
+        write_line(f"stopped by {signal_name or 'another rank'} after update {result.updates}; go on with --resume")
     if json:
         print_json(result.record())

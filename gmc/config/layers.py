@@ -1,4 +1,4 @@
-"""Layers of settings: what an earlier command of the run settled < recipe < flags < --set. Whoever speaks last wins.
+"""Layers of settings: what an earlier command of the run resolved < recipe < flags < --set. Whoever speaks last wins.
 
 Values are kept flat, by dotted key, so that a layer is laid over another by saying its keys one by one. What no layer says is
 filled in by `gmc.resolving.resolve`.
@@ -22,7 +22,7 @@ from gmc.errors import UsageError
 Tree = dict[str, Any]
 DEFAULT = "default"
 RUN = "run: "
-"""Origin of what an earlier command of the run settled; what follows is where that command had it from."""
+"""Origin of what an earlier command of the run resolved; what follows is where that command had it from."""
 
 FIELDS = leaf_fields(RunSettings)
 CHOSEN = {choice.origin for setting in FIELDS.values() if (choice := derived(setting))}
@@ -36,7 +36,7 @@ class Layers:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
-    def say(self, key: str, value: Any, origin: str) -> None:
+    def set(self, key: str, value: Any, origin: str) -> None:
         """Lay one value over what was said before.
 
         "auto" takes back what was said. A value chosen for another model, rule, … than the one now named is taken back, too.
@@ -56,12 +56,12 @@ class Layers:
                 self._take_back(known)
         self.values[key], self.origins[key] = value, origin
 
-    def say_all(self, tree: Mapping[str, Any], origin: str) -> None:
+    def set_all(self, tree: Mapping[str, Any], origin: str) -> None:
         """Lay a whole tree over what was said before. Names go first, since naming a rule drops another rule's settings."""
         flat = dict(flatten(tree))
         keys = {key: _rule_key(key, value) for key, value in flat.items()}
         for key in sorted(flat, key=lambda key: (not keys[key].endswith(".name"), keys[key].count("."))):
-            self.say(key, flat[key], origin)
+            self.set(key, flat[key], origin)
 
     def only(self, wanted: Callable[[str], bool]) -> "Layers":
         """What has been said of some keys."""
@@ -89,7 +89,7 @@ def is_derived(key: str) -> bool:
 
 def lay(
     *,
-    settled: Layers | None = None,
+    earlier: Layers | None = None,
     recipe: str | None = None,
     flags: Mapping[str, Any] | None = None,
     flag_names: Mapping[str, str] | None = None,
@@ -97,24 +97,24 @@ def lay(
 ) -> Layers:
     """All layers, one over the other.
 
-    settled: what earlier commands of the same run resolved; recipe: a recipe's name or file; flags: dotted key to value, None
+    earlier: what earlier commands of the same run resolved; recipe: a recipe's name or file; flags: dotted key to value, None
     meaning "not given"; flag_names: what the user calls these keys; assignments: the `key=value` texts of `--set`.
     Raises `UsageError` naming the layer and the key.
     """
-    layers = settled.only(lambda key: True) if settled else Layers()
+    layers = earlier.only(lambda key: True) if earlier else Layers()
     if "estimator.name" not in layers.values:
-        layers.say_all({"estimator": FIELDS["estimator"].get_default(call_default_factory=True)}, DEFAULT)
+        layers.set_all({"estimator": FIELDS["estimator"].get_default(call_default_factory=True)}, DEFAULT)
     if recipe is not None:
         path = find_recipe(recipe)
-        layers.say_all(check(read_recipe(path), f"recipe {path}"), f"recipe {path}")
+        layers.set_all(check(read_recipe(path), f"recipe {path}"), f"recipe {path}")
     for key, value in (flags or {}).items():
         if value is not None:
             _require_text(value)
             name = (flag_names or {}).get(key)
             check(nest(key, value), name or "settings")
-            layers.say_all(nest(key, value), f"flag {name}" if name else "argument")
+            layers.set_all(nest(key, value), f"flag {name}" if name else "argument")
     for assignment in assignments:
-        layers.say_all(check(parse_assignment(assignment), f"--set {assignment}"), "--set")
+        layers.set_all(check(parse_assignment(assignment), f"--set {assignment}"), "--set")
     return layers
 
 

@@ -9,8 +9,8 @@ from gmc.config.flags import EVAL_SETTING_OF, flag_names, settings_of_flags
 from gmc.config.settings import RunSettings
 from gmc.errors import UsageError
 from gmc.evaluation.request import Request
+from gmc.resolving.earlier import earlier_settings
 from gmc.resolving.resolve import resolve_settings
-from gmc.resolving.settled import settled_settings
 
 
 def resolve_request(
@@ -34,11 +34,11 @@ def resolve_request(
         raise UsageError("--base and --policy belong to a run, not to --model")
     if request.problems is not None and flags.get("bench") is None:
         flags = {**flags, "bench": []}
-    settled = None if run is None else settled_settings(run, resume=False, overwrite=False)
+    earlier = None if run is None else earlier_settings(run, resume=False, overwrite=False)
     resolved = resolve_settings(
-        settled=settled,
+        earlier=earlier,
         flags=settings_of_flags(flags, EVAL_SETTING_OF) | dict(settings or {}),
         flag_names=flag_names(EVAL_SETTING_OF),
         assignments=assignments,
     )
-    return replace(request, trained=settled is not None and bool(settled.values)), resolved
+    return replace(request, trained=earlier is not None and bool(earlier.values)), resolved

@@ -232,7 +232,7 @@ def _equation_text(shape: Shape) -> str | None:
     return None
 
 
-def settle(gold: str, answer: str) -> tuple[bool | None, str]:
+def judge_tiers(gold: str, answer: str) -> tuple[bool | None, str]:
     """(correct, tier) without a computer algebra system; correct is None when only the symbolic tier can tell."""
     left, right = normalize(gold), normalize(answer)
     if text_key(left) == text_key(right):

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Literal
 
 from gmc.errors import UsageError
-from gmc.grading.compare import settle
+from gmc.grading.compare import judge_tiers
 from gmc.grading.extract import extract, find_boxes
 from gmc.grading.normalize import MAX_ANSWER, normalize
 from gmc.grading.pool import Outcome, Pool
@@ -121,7 +121,7 @@ class Grader:
         """The verdict of the tiers that need no worker; None when they cannot decide."""
         if answer is None:
             return Verdict(False, "unparseable", None, "none")
-        correct, tier = settle(gold, answer)
+        correct, tier = judge_tiers(gold, answer)
         return None if correct is None else Verdict(correct, "correct" if correct else "incorrect", answer, tier)
 
     def _symbolic(self, tasks: list[tuple[str, str]]) -> dict[tuple[str, str], Outcome]:

@@ -57,14 +57,14 @@ def resolve(layers: Layers) -> RunSettings:
 
 def resolve_settings(
     *,
-    settled: Layers | None = None,
+    earlier: Layers | None = None,
     recipe: str | None = None,
     flags: Mapping[str, Any] | None = None,
     flag_names: Mapping[str, str] | None = None,
     assignments: Sequence[str] = (),
 ) -> RunSettings:
     """`gmc.config.lay`, resolved."""
-    return resolve(lay(settled=settled, recipe=recipe, flags=flags, flag_names=flag_names, assignments=assignments))
+    return resolve(lay(earlier=earlier, recipe=recipe, flags=flags, flag_names=flag_names, assignments=assignments))
 
 
 def rule_settings(rule: Estimator) -> dict[str, Any]:

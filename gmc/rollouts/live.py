@@ -88,7 +88,7 @@ class LiveSource(RolloutSource):
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
         self._write_heartbeat(f"waiting for the batch of update {update}")
-        self._next = self._ranks.from_lead(self._wait)
+        self._next = self._ranks.from_rank_0(self._wait)
         return self._next is not None
 
     def take(self, update: int) -> list[list[Rollout]]:

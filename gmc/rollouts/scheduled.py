@@ -162,7 +162,7 @@ class ScheduledSource(RolloutSource):
 
     def _find(self, batch: int, version: int) -> StoredShard | None:
         if batch not in self._stored and version == 0:
-            imported = self._ranks.from_lead(lambda: self._import_batch(batch))
+            imported = self._ranks.from_rank_0(lambda: self._import_batch(batch))
             if imported is not None:
                 self._stored[batch] = imported
         return self._stored.get(batch)
@@ -187,7 +187,7 @@ class ScheduledSource(RolloutSource):
 
     def _write(self, batch: int, version: int, rows: Sequence[Rollout], times_P: Sequence[GroupTimes]) -> None:
         path = self._store.path_for(batch, version)
-        self._ranks.from_lead(lambda: self._write_shard(path, version, rows, times_P))
+        self._ranks.from_rank_0(lambda: self._write_shard(path, version, rows, times_P))
         self._stored[batch] = StoredShard(batch, version, path)
 
     def _write_shard(self, path: Path, version: int, rows: Sequence[Rollout], times_P: Sequence[GroupTimes]) -> None:

@@ -52,7 +52,7 @@ def open_session(
     if checkpoint:
         restore(checkpoint, updater)
     version = checkpoint.update if checkpoint else 0
-    ranks.from_lead(lambda: rewind(place, version))  # only now, when everything in the checkpoint fits
+    ranks.from_rank_0(lambda: rewind(place, version))  # only now, when everything in the checkpoint fits
     updater.planned_updates = planned_updates(settings, place.store)
 
     source = open_source(place, updater, imports)
@@ -84,7 +84,7 @@ def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopp
         store.clean()
         return run.record.weights_hash
 
-    return Place(run, settings, model, store, ranks.from_lead(bind), resources, stopping, ranks)
+    return Place(run, settings, model, store, ranks.from_rank_0(bind), resources, stopping, ranks)
 
 
 def _newest_checkpoint(place: Place) -> Checkpoint | None:
@@ -100,7 +100,7 @@ def _newest_checkpoint(place: Place) -> Checkpoint | None:
 
 
 def _updater(place: Place, rule: Estimator) -> Updater:
-    """The updater of a fresh run. Its horizon is set when the rollouts on disk are settled."""
+    """The updater of a fresh run. Its horizon is set when the rollouts on disk are known."""
     settings, model = place.settings, place.model
     return Updater(
         model,
@@ -115,7 +115,7 @@ def _updater(place: Place, rule: Estimator) -> Updater:
 
 
 def _trackers(place: Place) -> list[Tracker]:
-    if not place.ranks.leads:
+    if not place.ranks.is_rank_0:
         return []
     run, tree = place.run, place.settings.model_dump(mode="json")
     return make_trackers(place.settings.train.trackers, run.run_id, run.path / "tensorboard", tree)

@@ -88,7 +88,7 @@ def train_run(
         return directory
 
     with ExitStack() as resources:
-        directory = ranks.from_lead(claim)
+        directory = ranks.from_rank_0(claim)
         session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         _log_start(session, directory)
         watch = _Watch(observer or Observer())

@@ -70,7 +70,7 @@ class Session:
         self._recorded_at = now
         self._add_noise(groups, metrics)
         metrics |= self.source.metrics()
-        if not self.updater.ranks.leads:
+        if not self.updater.ranks.is_rank_0:
             return
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
         append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
@@ -106,7 +106,7 @@ class Session:
         if self.saved == self.version:
             return
         self._require_equal_weights()
-        self.updater.ranks.from_lead(self._write_checkpoint)
+        self.updater.ranks.from_rank_0(self._write_checkpoint)
         self.saved = self.version
 
     def _require_equal_weights(self) -> None:
@@ -136,7 +136,7 @@ class Session:
     def publish(self) -> None:
         """Publish the current policy. Only weights that a durable checkpoint can restore ever leave the trainer."""
         self.save()
-        self.updater.ranks.from_lead(self._write_policy)
+        self.updater.ranks.from_rank_0(self._write_policy)
 
     def _write_policy(self) -> None:
         publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
@@ -145,5 +145,5 @@ class Session:
     def finish(self) -> None:
         """Publish the last policy, when all planned updates are made."""
         self.publish()
-        if self.updater.ranks.leads:
+        if self.updater.ranks.is_rank_0:
             self.source.ended(self.version)

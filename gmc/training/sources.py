@@ -36,7 +36,7 @@ def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
     )
     delay = delay_class(place.settings.delay)
     if delay.live or not delay.generates:
-        place.ranks.from_lead(lambda: [imports.copy(batch) for batch in imports.batches])
+        place.ranks.from_rank_0(lambda: [imports.copy(batch) for batch in imports.batches])
     return imports
 
 
@@ -93,7 +93,7 @@ def _require_shareable_engine(place: Place) -> None:
 
 def _live(place: Place) -> LiveSource:
     run, settings = place.run, place.settings
-    heartbeat = HeartbeatWriter(run.followers, TRAINER, settings.live.lease_seconds) if place.ranks.leads else None
+    heartbeat = HeartbeatWriter(run.followers, TRAINER, settings.live.lease_seconds) if place.ranks.is_rank_0 else None
     if heartbeat is not None:
         unmark_ended(run)
         place.resources.enter_context(heartbeat.beating())

@@ -1,4 +1,4 @@
-"""What earlier commands of the same run have already settled, so that the commands find each other without flags."""
+"""What earlier commands of the same run have already resolved, so that the commands find each other without flags."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ SHARED_SECTIONS = ("seed", "model", "problems", "rollout")
 DEVICE = "device"
 
 
-def settled_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
+def earlier_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
     """Settings that a new command on `run` starts from.
 
     A resumed training starts from all that `gmc train` resolved before; anything else from the model, problems, sampling and
@@ -32,7 +32,7 @@ def settled_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
 
 
 def trainers_settings(path: Path) -> Layers:
-    """What `gmc train` settled in the settings file `path`, for a process on a machine of its own. Raises as above."""
+    """What `gmc train` resolved in the settings file `path`, for a process on a machine of its own. Raises as above."""
     return _without_device(_resumable(path))
 
 
