@@ -52,7 +52,7 @@ def test_the_list_as_json():
 @pytest.mark.unit
 def test_show_prints_formula_settings_with_ranges_reference_and_evidence():
     words = " ".join(run("show", "gmc").stdout.split())
-    for part in ("α = min{1, (1+ε)/ρ̄}", "epsilon 0.28 a number > 0", "2610.01896", "reconstruction", "gmc.estimators.gmc:GMC"):
+    for part in ("α = min{1, (1+ε)/ρ̄}", "epsilon 0.28 a number > -1", "2610.01896", "reconstruction", "gmc.estimators.gmc:GMC"):
         assert part in words
 
 

@@ -15,13 +15,14 @@ from gmc.testing import make_batch, run_stages
 pytestmark = pytest.mark.unit
 
 EPSILON = 0.28
+MEMBERS = ("gmc", "tic", "truncated", "group-truncated")
 ratios = st.lists(st.floats(-6, 6), min_size=2, max_size=10)
 
 
 @functools.cache
 def rule(name):
     """Rules without state, built once."""
-    return build_estimator(name, {"epsilon": EPSILON} if name in ("gmc", "tic", "truncated") else {})
+    return build_estimator(name, {"epsilon": EPSILON} if name in MEMBERS else {})
 
 
 def kappa(name, logs):
@@ -41,9 +42,27 @@ def is_member(weights, logs):
 
 @settings(max_examples=80, deadline=None)
 @given(ratios)
-def test_gmc_tic_and_truncation_are_members(logs):
-    for name in ("gmc", "tic", "truncated"):
+def test_gmc_tic_and_both_truncations_are_members(logs):
+    for name in MEMBERS:
         assert is_member(kappa(name, logs), logs), name
+
+
+@settings(max_examples=60, deadline=None)
+@given(ratios)
+def test_self_normalized_weights_are_members_exactly_when_they_scale_nothing_up(logs):
+    mean = math.fsum(math.exp(log) for log in logs) / len(logs)
+    if abs(mean - 1) > 1e-6:
+        assert is_member(kappa("snis", logs), logs) == (mean > 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ratios)
+def test_group_truncation_removes_the_mass_that_gmc_removes_from_the_largest_ratios_alone(logs):
+    group, gmc = kappa("group-truncated", logs), kappa("gmc", logs)
+    assert math.fsum(group) == pytest.approx(math.fsum(gmc), rel=1e-9)
+    level = max(group)
+    for log, weight in zip(logs, group, strict=True):
+        assert weight == pytest.approx(min(math.exp(log), level), rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -96,8 +115,8 @@ def test_gmc_keeps_the_direction_of_the_uncapped_gradient(logs):
 
 
 def test_the_other_members_turn_a_groups_direction():
-    logs = [0.0, 1.0, -1.0]
-    for name in ("tic", "truncated"):
+    logs = [0.0, 2.0, -1.0]
+    for name in ("tic", "truncated", "group-truncated"):
         shares = [weight / math.exp(log) for weight, log in zip(kappa(name, logs), logs, strict=True)]
         assert max(shares) - min(shares) > 0.3
 

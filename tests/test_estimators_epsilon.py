@@ -12,7 +12,7 @@ from gmc.testing import check_estimator, make_batch, random_batch, run_stages
 
 pytestmark = pytest.mark.unit
 
-RULES = ["gmc", "tic", "truncated", "token-gmc"]
+RULES = ["gmc", "tic", "truncated", "group-truncated", "token-gmc"]
 
 
 def at_delay(delay, updates, update=0):
@@ -25,6 +25,24 @@ def at_delay(delay, updates, update=0):
 @pytest.mark.parametrize("name", RULES)
 def test_the_contract_holds_with_auto(name):
     check_estimator(type(build_estimator(name)), {"epsilon": "auto"})
+
+
+@pytest.mark.parametrize("epsilon", [-0.999, -0.5, 0.0])
+@pytest.mark.parametrize("name", [name for name in RULES if name != "tic"])
+def test_the_contract_holds_below_a_cap_of_one_and_the_cap_is_then_the_on_policy_weight(name, epsilon):
+    rule = build_estimator(name, {"epsilon": epsilon})
+    assert rule.on_policy_weight == 1 + epsilon
+    check_estimator(type(rule), {"epsilon": epsilon})
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_above_it_the_on_policy_weight_is_one(name):
+    for epsilon in (0.0, 0.28, 30.0, "auto"):
+        assert build_estimator(name, {"epsilon": epsilon}).on_policy_weight == 1
+
+
+def test_tic_keeps_every_on_policy_response_at_its_lowest_cap():
+    check_estimator(type(build_estimator("tic")), {"epsilon": 0})
 
 
 @pytest.mark.parametrize(("delay", "updates"), [(1, 100), (64, 800), (512, 800)])

@@ -43,7 +43,20 @@ def install(tmp_path, monkeypatch):
 @pytest.mark.unit
 def test_built_in_rules_are_registered_like_any_plugin():
     found = {one.name: one for one in registry.list_estimators()}
-    assert {"gmc", "tic", "grpo", "is", "truncated", "token-gmc", "gac", "vcpo", "a3po", "decoupled-ppo"} <= set(found)
+    assert {
+        "gmc",
+        "tic",
+        "grpo",
+        "is",
+        "truncated",
+        "group-truncated",
+        "snis",
+        "token-gmc",
+        "gac",
+        "vcpo",
+        "a3po",
+        "decoupled-ppo",
+    } <= set(found)
     assert all(
         one.distribution.startswith("gmc-rl ") and one.error is None for one in found.values() if one.name in ("gmc", "gac")
     )
@@ -140,7 +153,8 @@ def test_every_error_is_a_usage_error():
 @pytest.mark.parametrize(
     ("name", "settings", "parts"),
     [
-        ("gmc", {"epsilon": 0}, ["estimator.epsilon", "0 ", "> 0"]),
+        ("gmc", {"epsilon": -1}, ["estimator.epsilon", "-1 ", "> -1"]),
+        ("tic", {"epsilon": -0.1}, ["estimator.epsilon", "-0.1 ", "≥ 0"]),
         ("gmc", {"epsilon": float("nan")}, ["estimator.epsilon", "nan"]),
         ("gmc", {"epsilon": float("inf")}, ["estimator.epsilon", "inf"]),
         ("gmc", {"epsilon": "automatic"}, ["estimator.epsilon", "'automatic'", "auto"]),

@@ -14,11 +14,15 @@ from gmc.testing import make_batch
 pytestmark = pytest.mark.unit
 
 LOWEST = 5e-324
+ABOVE_MINUS_ONE = math.nextafter(-1.0, 0.0)
 BELOW_ONE = math.nextafter(1.0, 0.0)
 RANGES = [
-    ("gmc", "epsilon", [LOWEST, 50.0, "auto"], [0.0, -1.0]),
+    ("gmc", "epsilon", [ABOVE_MINUS_ONE, 0.0, 50.0, "auto"], [-1.0, -2.0]),
+    ("tic", "epsilon", [0.0, 50.0, "auto"], [-LOWEST, -0.5]),
+    ("truncated", "epsilon", [ABOVE_MINUS_ONE, 50.0], [-1.0]),
+    ("group-truncated", "epsilon", [ABOVE_MINUS_ONE, 50.0], [-1.0]),
     ("gmc", "epsilon_k", [LOWEST, 9.0], [0.0]),
-    ("token-gmc", "epsilon", [LOWEST, 50.0], [0.0]),
+    ("token-gmc", "epsilon", [ABOVE_MINUS_ONE, 50.0], [-1.0]),
     ("decoupled-ppo", "epsilon", [LOWEST, BELOW_ONE], [0.0, 1.0]),
     ("decoupled-ppo", "anchor_lag", [1, 50], [0]),
     ("a3po", "epsilon", [LOWEST, BELOW_ONE], [0.0, 1.0]),

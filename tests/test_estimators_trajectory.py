@@ -1,4 +1,4 @@
-"""gmc, tic, is, truncated and token-gmc against literal float64 references that loop over scalars in the log domain."""
+"""The trajectory rules and token-gmc against literal float64 references that loop over scalars in the log domain."""
 
 import math
 
@@ -7,10 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gmc.estimators.gmc import GMC
 from gmc.estimators.registry import build_estimator
-from gmc.estimators.tic import TIC
-from gmc.estimators.truncated import Truncated
 from gmc.testing import make_batch, random_batch, run_stages
 
 pytestmark = pytest.mark.unit
@@ -38,8 +35,25 @@ def reference_weights(name, logs, epsilon):
         return [math.exp(log) if log <= cap else 0.0 for log in logs]
     if name == "truncated":
         return [math.exp(min(log, cap)) for log in logs]
+    if name == "group-truncated":
+        return [math.exp(min(log, log_level(logs, epsilon))) for log in logs]
+    if name == "snis":
+        return [math.exp(log - lse(logs) + math.log(len(logs))) for log in logs]
     assert name == "is"
     return [math.exp(max(-20.0, min(20.0, log))) for log in logs]
+
+
+def log_level(logs, epsilon):
+    """Where the ratios of a group are cut so that they average to 1+ε, by bisection; infinity where they average to less."""
+    mass = (1 + epsilon) * len(logs)
+    if lse(logs) <= math.log(mass):
+        return math.inf
+    low, high = math.log(1 + epsilon) - 1, math.log(mass)
+    for _ in range(80):
+        middle = (low + high) / 2
+        full = math.fsum(math.exp(min(log, middle)) for log in logs) > mass
+        low, high = (low, middle) if full else (middle, high)
+    return (low + high) / 2
 
 
 def reference_gradient(name, batch, epsilon):
@@ -59,7 +73,8 @@ def reference_gradient(name, batch, epsilon):
     return gradient
 
 
-RULES = ["gmc", "tic", "truncated", "is"]
+RULES = ["gmc", "tic", "truncated", "group-truncated", "snis", "is"]
+SCALING = ["gmc", "truncated", "group-truncated"]
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -68,6 +83,15 @@ def test_gradient_equals_the_reference(name, seed):
     batch = random_batch(seed=seed, groups=4, group_size=8, spread=3 / math.sqrt(7))
     gradient = run_stages(build_estimator(name), batch).gradient_BT
     torch.testing.assert_close(gradient, reference_gradient(name, batch, EPSILON), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SCALING)
+@pytest.mark.parametrize("epsilon", [-0.95, -0.5, 0.0, 3.0])
+def test_any_cap_equals_the_reference_below_one_too(name, epsilon):
+    for spread in (0.0, 1.0):
+        batch = random_batch(seed=2, groups=5, group_size=8, spread=spread)
+        gradient = run_stages(build_estimator(name, {"epsilon": epsilon}), batch).gradient_BT
+        torch.testing.assert_close(gradient, reference_gradient(name, batch, epsilon), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -155,11 +179,12 @@ def token_gmc_reference(batch, epsilon):
     return gradient
 
 
+@pytest.mark.parametrize("epsilon", [EPSILON, -0.5])
 @pytest.mark.parametrize("spread", [0.1, 1.0, 100.0])
-def test_token_gmc_equals_the_reference(spread):
+def test_token_gmc_equals_the_reference(spread, epsilon):
     batch = random_batch(seed=1, groups=4, group_size=5, spread=spread)
-    gradient = run_stages(build_estimator("token-gmc"), batch).gradient_BT
-    torch.testing.assert_close(gradient, token_gmc_reference(batch, EPSILON), rtol=1e-9, atol=1e-12)
+    gradient = run_stages(build_estimator("token-gmc", {"epsilon": epsilon}), batch).gradient_BT
+    torch.testing.assert_close(gradient, token_gmc_reference(batch, epsilon), rtol=1e-9, atol=1e-12)
 
 
 def test_token_gmc_ignores_how_tokens_are_split_into_responses_of_equal_advantage():
@@ -171,11 +196,12 @@ def test_token_gmc_ignores_how_tokens_are_split_into_responses_of_equal_advantag
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(-900, 900), min_size=2, max_size=9), st.floats(0.01, 5.0))
+@given(st.lists(st.floats(-900, 900), min_size=2, max_size=9), st.floats(-0.9, 5.0))
 def test_trajectory_rules_equal_the_reference_for_any_ratios(logs, epsilon):
     log_ratio = torch.tensor(logs, dtype=torch.float64)[:, None]
     rewards = torch.tensor([[1.0] + [0.0] * (len(logs) - 1)], dtype=torch.float64)
     batch = make_batch(log_ratio, rewards)
-    for rule in (GMC, TIC, Truncated):
-        gradient = run_stages(rule(rule.Settings(epsilon=epsilon)), batch).gradient_BT
-        torch.testing.assert_close(gradient, reference_gradient(rule.name, batch, epsilon), rtol=1e-9, atol=1e-12)
+    for name in ("tic", "snis", *SCALING):
+        rule = build_estimator(name, {} if name == "snis" else {"epsilon": abs(epsilon) if name == "tic" else epsilon})
+        expected = reference_gradient(name, batch, abs(epsilon) if name == "tic" else epsilon)
+        torch.testing.assert_close(run_stages(rule, batch).gradient_BT, expected, rtol=1e-9, atol=1e-12)

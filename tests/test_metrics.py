@@ -63,6 +63,7 @@ RULES_OWN = {
     "gmc": (AUTO, {"epsilon_raw", "epsilon"}),
     "tic": (AUTO, {"epsilon_raw", "epsilon"}),
     "truncated": (AUTO, {"epsilon_raw", "epsilon"}),
+    "group-truncated": (AUTO, {"epsilon_raw", "epsilon"}),
     "token-gmc": (AUTO, {"epsilon_raw", "epsilon"}),
     "vcpo": ({}, {"ess_fraction", "learning_rate_scale"}),
     "gac": ({}, {"cosine", "skip_rate", "consecutive_skips"}),

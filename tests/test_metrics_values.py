@@ -161,7 +161,7 @@ def test_ratio_metrics(seed, scale):
     assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.95, 1.2, 3.0])
+@pytest.mark.parametrize("epsilon", [-0.5, 0.1, 0.95, 1.2, 3.0])
 def test_the_threshold_of_the_rule_is_the_one_reported(epsilon):
     ratios = torch.tensor([[math.log(1.5)], [math.log(2.5)]], dtype=torch.float64)
     found = ratio_metrics(ratios, torch.ones(2, 1, dtype=torch.bool), 2, epsilon)

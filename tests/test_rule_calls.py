@@ -219,6 +219,14 @@ def test_a_capping_rule_tells_its_threshold_and_any_other_has_the_default():
     batch = random_batch(seed=0)
     assert RuleCalls(GMC(), 0).epsilon(batch, 0.5) == 0.28
     assert RuleCalls(Sound(), 0).epsilon(batch, 0.5) == 0.5
+    assert RuleCalls(GMC(GMC.Settings(epsilon=-0.5)), 0).epsilon(batch, 0.5) == -0.5
+
+
+@pytest.mark.unit
+def test_a_threshold_whose_cap_is_not_positive_is_refused():
+    rule = type("Broken", (GMC,), {"epsilon": lambda self, batch: -1.0})()
+    with pytest.raises(EstimatorStageError, match=r"epsilon returned -1.0, which is not above -1"):
+        RuleCalls(rule, 0).epsilon(random_batch(), 0.5)
 
 
 @pytest.mark.unit

@@ -17,14 +17,23 @@ _STATE = ("delay_fourth_moment_sum", "delay_count", "last_update")
 class EpsilonSettings(EstimatorSettings):
     """epsilon: the cap is 1 + ε, a number or "auto". epsilon_k, epsilon_limit: used by "auto" only.
 
-    The default k makes "auto" equal the paper's constant 0.28 where the paper measured most: delay 128, 800 updates.
+    The default k makes "auto" equal the paper's constant 0.28 where the paper measured most: delay 128, 800 updates. ε is at
+    least 0: a rule that drops what lies above the cap would below it drop every on-policy response, and learn nothing.
     """
 
-    epsilon: Annotated[float, Field(gt=0)] | Literal["auto"] = Field(
+    epsilon: Annotated[float, Field(ge=0)] | Literal["auto"] = Field(
         0.28, description="the cap is 1 + epsilon; auto: from delays"
     )
     epsilon_k: float = Field(0.0733, gt=0, description="k of epsilon=auto; 0.0733 gives 0.28 at delay 128 and 800 updates")
     epsilon_limit: bool = Field(False, description="epsilon=auto passes through min{1, ·}, as in the paper's remark")
+
+
+class ScalingEpsilonSettings(EpsilonSettings):
+    """For rules that scale down to the cap and drop nothing: ε may be negative, a cap below 1 that binds on-policy too."""
+
+    epsilon: Annotated[float, Field(gt=-1)] | Literal["auto"] = Field(
+        0.28, description="the cap is 1 + epsilon; auto: from delays"
+    )
 
 
 class CappingEstimator(Estimator):
@@ -43,6 +52,8 @@ class CappingEstimator(Estimator):
         if self.settings.epsilon == "auto":
             self.needs = type(self).needs | {Need.LAGS, Need.PLANNED_UPDATES}
             self.scope = "batch"
+        else:
+            self.on_policy_weight = min(1.0, 1.0 + self.settings.epsilon)
 
     def epsilon(self, batch: Batch) -> float:
         """ε for this update. With "auto", a batch's delays are counted once, however often this is called for it."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gmc.estimators.batch import Batch
-from gmc.estimators.epsilon import CappingEstimator
+from gmc.estimators.epsilon import CappingEstimator, ScalingEpsilonSettings
 
 
 def capped_ratios(log_ratio_PN: Tensor, epsilon: float, count_P1: Tensor | None = None) -> Tensor:
@@ -36,6 +36,7 @@ class GMC(CappingEstimator):
     reference = "He, Jin, Luo, Zou, Liang, arXiv 2610.01896, Proposition 2"
     evidence = "Weight, advantage and ε: stated by the paper. Stop-gradient and loss normalizer: reconstruction."
     scope = "group"
+    Settings = ScalingEpsilonSettings
 
     def objective(self, batch: Batch) -> Tensor:
         """sg(α·ρ_i)·A_i·log π at every token of response i."""

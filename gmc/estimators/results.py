@@ -62,6 +62,14 @@ def checked_scale(value: Any) -> float:
     return scale
 
 
+def checked_epsilon(value: Any) -> float:
+    """A finite threshold above −1, so that the cap 1 + ε is positive. Raises `StageResultError`."""
+    epsilon = _finite(value, "")
+    if epsilon <= -1:
+        raise StageResultError(f"returned {value!r}, which is not above -1")
+    return epsilon
+
+
 def checked_metrics(value: Any) -> dict[str, float]:
     """Finite numbers by name. Raises `StageResultError`."""
     entries = _by_name(value)

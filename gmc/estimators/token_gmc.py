@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from gmc.estimators.batch import Batch
-from gmc.estimators.epsilon import CappingEstimator
+from gmc.estimators.epsilon import CappingEstimator, ScalingEpsilonSettings
 from gmc.estimators.gmc import capped_ratios
 
 
@@ -21,6 +21,7 @@ class TokenGMC(CappingEstimator):
     reference = "Ours; the cap of arXiv 2610.01896, Proposition 2, moved to token ratios"
     evidence = "Experimental rule of this project. No paper states or tests it, and Proposition 2 does not cover it."
     scope = "group"
+    Settings = ScalingEpsilonSettings
 
     def objective(self, batch: Batch) -> Tensor:
         """sg(α·r_it)·A_i·log π."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gmc.estimators.batch import Batch
-from gmc.estimators.epsilon import CappingEstimator
+from gmc.estimators.epsilon import CappingEstimator, ScalingEpsilonSettings
 
 
 class Truncated(CappingEstimator):
@@ -17,6 +17,7 @@ class Truncated(CappingEstimator):
     formula = "κ_i = min{ρ_i, c}·A_i, c = 1+ε"
     reference = "Truncated importance sampling (Ionides 2008); the sequence-level truncation of arXiv 2610.01896, Definition 1"
     evidence = "Weight: exact in common frameworks, with caps of 2 to 10 (epsilon 1 to 9). Loss normalizer: chosen as for gmc."
+    Settings = ScalingEpsilonSettings
 
     def objective(self, batch: Batch) -> Tensor:
         """sg(min{ρ_i, c})·A_i·log π at every token of response i."""

@@ -67,7 +67,7 @@ class RuleCalls:
         if not isinstance(self.estimator, CappingEstimator):
             return default
         with self._stage("epsilon"):
-            return results.checked_scale(self.estimator.epsilon(batch))
+            return results.checked_epsilon(self.estimator.epsilon(batch))
 
     def metrics(self, batch: Batch) -> dict[str, float]:
         """The rule's metrics, by its name."""
