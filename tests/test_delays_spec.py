@@ -44,7 +44,17 @@ def test_every_family_is_understood(spec, kind, model):
 @pytest.mark.unit
 def test_every_example_is_understood():
     built_in = [plugin.cls for plugin in list_delays() if plugin.distribution.startswith("gmc-rl ")]
-    assert {delay.name for delay in built_in} >= {"fixed", "shards", "uniform", "geometric", "lognormal", "length", "schedule"}
+    assert {delay.name for delay in built_in} >= {
+        "fixed",
+        "ramp",
+        "block",
+        "shards",
+        "uniform",
+        "geometric",
+        "lognormal",
+        "length",
+        "schedule",
+    }
     for delay in built_in:
         assert all(delay_class(spec) is delay for spec in delay.examples)
     for spec in EXAMPLES.split(", "):
@@ -57,6 +67,7 @@ def test_every_example_is_understood():
     [
         *("", "-5", "-1", "2.5", "nan", "inf", "1e9", "9999999", "five", "fixed", "0x10"),
         *("uniform", "uniform:3", "uniform:5:2", "uniform:-1:4", "uniform:1.5:4", "uniform:1:2:3", "uniform:a:b"),
+        *("ramp", "ramp:", "ramp:x", "ramp:8:1", "ramp:8:2:3", "block", "block:0", "block:4:x", "block:4:1:1"),
         *("geometric", "geometric:-1", "geometric:1:2", "geometric:inf"),
         *("lognormal:3", "lognormal:0:1", "lognormal:3:-1", "lognormal:3:9", "lognormal:nan:1"),
         *("length", "length:", "length:x", "length:-28", "length:28:29", "length:28:mean=3", "length:mean=", "length:mean=-4"),

@@ -8,6 +8,7 @@ from gmc.store.logs import read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.store import RolloutStore
+from gmc.training import run
 
 pytestmark = pytest.mark.train
 
@@ -16,22 +17,44 @@ UPDATES = 4
 
 def train(path, delay):
     train_run(path, small_settings(f"delay={delay}", "estimator=gmc", f"train.updates={UPDATES}"))
-    run = RunDirectory(path, RunDirectory.open(path).record)
-    return run, RolloutStore(run.rollouts, run.run_id).list()
+    directory = RunDirectory(path, RunDirectory.open(path).record)
+    return directory, RolloutStore(directory.rollouts, directory.run_id).list()
 
 
 @pytest.mark.slow
-def test_a_clock_of_zero_is_synchronous_training_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("none", ["length:0", "ramp:0", "block:1"])
+def test_no_delay_is_synchronous_training_bit_for_bit(none, tmp_path):
     train(tmp_path / "fixed", "0")
-    train(tmp_path / "clock", "length:0")
-    assert weights_of(tmp_path / "clock") == weights_of(tmp_path / "fixed")
-    assert metrics_of(tmp_path / "clock") == metrics_of(tmp_path / "fixed")
+    train(tmp_path / "none", none)
+    assert weights_of(tmp_path / "none") == weights_of(tmp_path / "fixed")
+    assert metrics_of(tmp_path / "none") == metrics_of(tmp_path / "fixed")
+
+
+@pytest.mark.parametrize(
+    ("delay", "delays"),
+    [("ramp:2", [0, 0, 1, 1, 2, 2, 2]), ("block:3:1", [0, 1, 2, 3, 4, 5, 3])],
+)
+def test_a_run_in_steady_state_stopped_at_any_update_resumes_to_the_same_end(delay, delays, tmp_path):
+    settings = small_settings(f"delay={delay}", "estimator=gmc", "rollout.max_tokens=16", f"train.updates={len(delays)}")
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    train_run(whole, settings)
+    log = stopped / "metrics.jsonl"
+    for done in (1, 3, 4):  # inside a block, at its end, at the start of the next
+        result = run.train_run(
+            stopped, settings, resume=done > 1, stopping=lambda done=done: log.exists() and len(metrics_of(stopped)) >= done
+        )
+        assert (result.finished, result.updates) == (False, done)
+    train_run(stopped, settings, resume=True)
+    assert metrics_of(stopped) == metrics_of(whole)
+    assert weights_of(stopped) == weights_of(whole)
+    assert (stopped / "used.jsonl").read_bytes() == (whole / "used.jsonl").read_bytes()
+    assert [record["delay/mean"] for record in metrics_of(whole)] == delays
 
 
 @pytest.mark.slow
 def test_training_on_the_schedule_of_a_run_repeats_it_bit_for_bit(tmp_path):
-    run, stored = train(tmp_path / "clock", "lognormal:2:1")
-    used = read_used(run.used)
+    directory, stored = train(tmp_path / "clock", "lognormal:2:1")
+    used = read_used(directory.used)
     rows = schedule_of_run(used, {shard.batch: shard.version for shard in stored})
     assert max(row.update - row.policy_version for row in rows) > 0
     assert [[ref.batch for ref in groups] for groups in used] != [[n] * 4 for n in range(UPDATES)]
@@ -70,8 +93,9 @@ def test_arms_of_any_delay_start_from_one_set_of_rollouts(tmp_path):
         path = tmp_path / delay.replace(":", "-")
         settings = small_settings(f"delay={delay}", "estimator=gmc", f"train.updates={UPDATES}")
         train_run(path, settings, rollouts_from=tmp_path / "base")
-        run = RunDirectory.open(path)
-        shards = [shard for shard in RolloutStore(run.rollouts, run.run_id).list() if shard.version == 0]
+        directory = RunDirectory.open(path)
+        store = RolloutStore(directory.rollouts, directory.run_id)
+        shards = [shard for shard in store.list() if shard.version == 0]
         assert [shard.batch for shard in shards][: len(taken)] == taken
         for shard in shards:
             found, original = read_shard(shard.path).rollouts, read_shard(own[shard.batch]).rollouts

@@ -28,11 +28,13 @@ class Arguments:
         """The text cut at its colons; empty when the spec has no colon."""
         return self.text.split(":") if self.text or self.spec.endswith(":") else []
 
-    def expect(self, count: int) -> list[str]:
-        """The values, of which there must be `count`."""
-        if len(self.values) != count:
-            plural = "" if count == 1 else "s"
-            self.refuse(f"it takes {count or 'no'} value{plural}" + (f", not {len(self.values)}" if count else ""))
+    def expect(self, least: int, most: int | None = None) -> list[str]:
+        """The values, of which there must be `least`, or with `most` anything from `least` to `most`."""
+        most = least if most is None else most
+        if not least <= len(self.values) <= most:
+            count = str(least or "no") if most == least else f"{least} to {most}"
+            plural = "" if most == 1 else "s"
+            self.refuse(f"it takes {count} value{plural}" + (f", not {len(self.values)}" if most else ""))
         return self.values
 
     def number(self, text: str, what: str) -> float:
@@ -45,11 +47,11 @@ class Arguments:
             self.refuse(f"{what} is {text}, outside 0 to {LARGEST_DELAY:,}")
         return value
 
-    def whole(self, text: str, what: str) -> int:
-        """A whole number of updates from 0 to a million."""
+    def whole(self, text: str, what: str, unit: str = "updates") -> int:
+        """A whole number of updates, or of another unit, from 0 to a million."""
         value = self.number(text, what)
         if value != int(value):
-            self.refuse(f"{what} is {text}, not a whole number of updates")
+            self.refuse(f"{what} is {text}, not a whole number of {unit}")
         return int(value)
 
     def refuse(self, reason: str) -> NoReturn:

@@ -8,7 +8,7 @@ from gmc.errors import UsageError
 from gmc.registry import Plugin, Registry, UnknownPluginError
 
 GROUP = "gmc.delays"
-EXAMPLES = "0, 256, uniform:0:64, length:28, length:mean=160"
+EXAMPLES = "0, 256, ramp:64, block:16, uniform:0:64, length:28, length:mean=160"
 
 _REGISTRY = Registry(GROUP, DelayModel, "delay")  # type: ignore[type-abstract]
 

@@ -1,0 +1,49 @@
+"""First in, first out: update n trains on batch n, and what differs is the version that generated it."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from gmc.delays.base import DelayModel, GroupRef, GroupTimes
+
+
+class InOrderDelay(DelayModel):
+    """Update n takes batch n whole, from the version that a subclass names.
+
+    prompts: P, groups a batch; updates: the planned number, beyond which nothing is launched.
+    """
+
+    def __init__(self, *, prompts: int, updates: int) -> None:
+        self._prompts = prompts
+        self._updates = updates
+        self._launched = 0
+        self._taken = 0
+
+    @abstractmethod
+    def version_of(self, update: int) -> int:
+        """The version that generates the batch of `update`: not later than `update`, and never falling as updates go on."""
+
+    @property
+    def first_launches(self) -> int:
+        return next((batch for batch in range(self._updates) if self.version_of(batch) > 0), self._updates)
+
+    def next_launch(self, update: int) -> int | None:
+        due = self._launched < self._updates and self.version_of(self._launched) <= update
+        return self._launched if due else None
+
+    def launched(self, batch: int, policy_version: int, lengths_PG: Sequence[Sequence[int]]) -> list[GroupTimes]:
+        if batch != self._launched:
+            raise ValueError(f"batch {self._launched} is the next to be launched, not {batch}")
+        self._launched += 1
+        return [GroupTimes(None, None)] * len(lengths_PG)
+
+    def take(self, update: int) -> list[GroupRef]:
+        if update != self._taken or update >= self._launched:
+            raise ValueError(
+                f"update {self._taken} is next and {self._launched} batches are launched: cannot take for {update}"
+            )
+        self._taken += 1
+        return [GroupRef(update, group) for group in range(self._prompts)]
+
+    @property
+    def waiting(self) -> int:
+        return (self._launched - self._taken) * self._prompts
