@@ -29,7 +29,7 @@ def settings(rule):
 def varied_rewards(monkeypatch):
     """Rewards by a checksum of the text, so that there is a gradient whatever the model knows."""
 
-    def grade_many(self, pairs, *, truncated=None):
+    def grade_many(self, pairs, **flags):
         verdicts = {True: Verdict(True, "correct", None, "exact"), False: Verdict(False, "incorrect", None, "exact")}
         return [verdicts[zlib.crc32(text.encode()) % 2 == 0] for _, text in pairs]
 

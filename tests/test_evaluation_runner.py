@@ -240,7 +240,7 @@ def test_prompt_without_room_is_refused_with_the_cure(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_crash_of_every_check_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crashed = Verdict(False, "crash", None, "none")
-    monkeypatch.setattr(Grader, "grade_many", lambda self, pairs, truncated: [crashed for _ in pairs])
+    monkeypatch.setattr(Grader, "grade_many", lambda self, pairs, **flags: [crashed for _ in pairs])
     with pytest.raises(GmcError, match="every answer check"):
         run(tmp_path)
     assert not list(tmp_path.glob("*.json"))
@@ -251,9 +251,9 @@ def test_grader_learns_what_was_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     told: list[tuple[str, bool]] = []
     grade_many = Grader.grade_many
 
-    def watched(self: Grader, pairs: list[tuple[str, str]], *, truncated: list[bool]) -> list[Verdict]:
+    def watched(self: Grader, pairs: list[tuple[str, str]], *, truncated: list[bool], **flags: list[bool]) -> list[Verdict]:
         told.extend((response, cut_off) for (_, response), cut_off in zip(pairs, truncated, strict=True))
-        return grade_many(self, pairs, truncated=truncated)
+        return grade_many(self, pairs, truncated=truncated, **flags)
 
     monkeypatch.setattr(Grader, "grade_many", watched)
     samples = run(tmp_path).samples()

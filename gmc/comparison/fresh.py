@@ -12,6 +12,7 @@ from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.normalize import coefficients
 from gmc.gradients.rule_gradient import model_gradient
 from gmc.grading import Grader
+from gmc.grading.thinking import opens_thinking
 from gmc.rollouts.maker import sampling_seed
 from gmc.rollouts.respond import respond
 from gmc.scoring.scorer import Scorer
@@ -40,6 +41,7 @@ def fresh_gradients(
                 group_size=stored.metadata.group_size,
                 sampling=stored.sampling,
                 seeds=[sampling_seed(seed, repeat, group) for group in range(len(prompts_P))],
+                thinking_P=[opens_thinking(group[0].prompt or "") for group in stored.groups],
                 progress=advance,
             )
             rewards_PG = torch.tensor([[response.reward for response in group] for group in groups])

@@ -15,6 +15,7 @@ from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimate
 from gmc.evaluation.spec import EvalSpec, Task, description
 from gmc.evaluation.subjects import Subject
 from gmc.grading import Grader
+from gmc.grading.thinking import opens_thinking
 from gmc.problems.base import Problem
 from gmc.problems.templates import get_template
 from gmc.rollouts.respond import Response, respond
@@ -129,6 +130,7 @@ def _answer(
             group_size=count,
             sampling=sampling,
             seeds=seeds,
+            thinking_P=[opens_thinking(asked.prompt, asked.problem.question) for asked in chunk],
             progress=progress,
         )
         for own, asked, responses in zip(samples, chunk, answered, strict=True):

@@ -40,11 +40,14 @@ class Explanation:
     answer_shape: Shape | None
 
 
-def explain(gold: str, response: str, *, strict: bool = True) -> Explanation:
-    """Grade one response and keep every intermediate form; may start a worker process, and ends it."""
-    found = extract(response, strict=strict)
+def explain(gold: str, response: str, *, strict: bool = True, thinking: bool = False) -> Explanation:
+    """Grade one response and keep every intermediate form; may start a worker process, and ends it.
+
+    thinking: whether the prompt opened a thinking block.
+    """
+    found = extract(response, strict=strict, thinking=thinking)
     with Grader(strict=strict) as grader:
-        verdict = grader.grade_many([(gold, response)])[0]
+        verdict = grader.grade_many([(gold, response)], thinking=[thinking])[0]
     left = normalize(gold)
     right = None if found.text is None else normalize(found.text)
     return Explanation(

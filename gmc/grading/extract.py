@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gmc.grading.statements import closing_sentence, last_number, stated_answer, whole_answer
+from gmc.grading.thinking import drop_thinking
 
 _BRACE = re.compile(r"\\[\\{}]|[{}]")
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])\s*")
@@ -84,9 +85,6 @@ def last_boxed(text: str) -> str | None:
     return answer
 
 
-_TAGS = "think|thinking|thought|reasoning|reflection|scratchpad"
-_THINK_OPEN = re.compile(rf"<\s{{0,4}}(?:{_TAGS})\s{{0,4}}>|<\|begin_of_thought\|>", re.IGNORECASE)
-_THINK_CLOSE = re.compile(rf"<\s{{0,4}}/\s{{0,4}}(?:{_TAGS})\s{{0,4}}>|<\|end_of_thought\|>", re.IGNORECASE)
 # Every repetition is bounded, so that time stays linear in the text.
 _S = r"[ \t]{0,8}"
 _CUT = re.compile(
@@ -96,32 +94,6 @@ _CUT = re.compile(
     rf"(?:Problem|Question|Exercise|Q|Human|User|Instruction)(?:{_S}\d{{1,6}})?{_S}(?:\*\*)?{_S}(?::|\n))",
     re.IGNORECASE,
 )
-
-
-def drop_thinking(text: str) -> str:
-    """Remove closed thinking blocks. An opening tag that is never closed takes everything behind it along.
-
-    A closing tag without an opening one (the tag stood in the prompt) ends a block that began with the response.
-    """
-    if "<" not in text:
-        return text
-    kept: list[str] = []
-    position, depth = 0, 0
-    marks = [(m.start(), m.end(), True) for m in _THINK_OPEN.finditer(text)]
-    marks += [(m.start(), m.end(), False) for m in _THINK_CLOSE.finditer(text)]
-    for start, end, opens in sorted(marks):
-        if opens:
-            if depth == 0:
-                kept.append(text[position:start])
-            depth += 1
-        else:
-            if depth == 0:
-                kept.clear()
-            depth = max(depth - 1, 0)
-            position = end
-    if depth == 0:
-        kept.append(text[position:])
-    return "".join(kept)
 
 
 def cut_continuation(text: str) -> str:
@@ -149,14 +121,15 @@ class Extraction:
     source: Source
 
 
-def extract(response: str, *, strict: bool = True, truncated: bool = False) -> Extraction:
+def extract(response: str, *, strict: bool = True, truncated: bool = False, thinking: bool = False) -> Extraction:
     """Extract the final answer from a response.
 
     strict: for training; a number that merely stands last is no answer. With strict=False it is one.
     truncated: the response was cut at the length limit; only an answer that is visibly complete counts.
+    thinking: the prompt opened a thinking block; what stands before its end is no answer.
     Time is linear in the length of the response.
     """
-    text = cut_continuation(drop_thinking(response))
+    text = cut_continuation(drop_thinking(response, opened=thinking))
     tagged = _last_tag(text)
     boxed = last_boxed(text if tagged is None else tagged) or last_boxed(text)
     if boxed is not None:

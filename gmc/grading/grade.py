@@ -89,22 +89,27 @@ class Grader:
         self._known: OrderedDict[tuple[str, str], Outcome] = OrderedDict()
         self._lock = threading.Lock()
 
-    def grade_many(self, pairs: Sequence[tuple[str, str]], *, truncated: Sequence[bool] | None = None) -> list[Verdict]:
+    def grade_many(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        truncated: Sequence[bool] | None = None,
+        thinking: Sequence[bool] | None = None,
+    ) -> list[Verdict]:
         """Grade (gold, response) pairs; verdicts come back in the same order.
 
         truncated: one flag a pair, True when the response was cut at its length limit; it then scores only with an answer that
-        is visibly complete. A pair whose gold cannot be graded is never correct: its verdict is "unparseable", counted apart.
+        is visibly complete. thinking: one flag a pair, True when its prompt opened a thinking block. A pair whose gold cannot
+        be graded is never correct: its verdict is "unparseable", counted apart.
         Raises `GmcError` when worker processes keep dying.
         """
-        flags = [False] * len(pairs) if truncated is None else list(truncated)
-        if len(flags) != len(pairs):
-            raise UsageError(f"grade_many: {len(pairs)} pairs but {len(flags)} truncated flags; give one flag a pair")
+        cuts, opened = _flags("truncated", truncated, len(pairs)), _flags("thinking", thinking, len(pairs))
         verdicts: list[Verdict | None] = []
         open_tasks: dict[tuple[str, str], list[int]] = {}
         refused = 0
-        for (gold, response), cut in zip(pairs, flags, strict=True):
+        for (gold, response), cut, thinks in zip(pairs, cuts, opened, strict=True):
             refused += (unusable := gold_problem(gold) is not None)
-            answer = None if unusable else extract(response, strict=self.strict, truncated=cut).text
+            answer = None if unusable else extract(response, strict=self.strict, truncated=cut, thinking=thinks).text
             verdicts.append(self._without_worker(gold, answer))
             if verdicts[-1] is None and answer is not None:
                 open_tasks.setdefault((gold, answer), []).append(len(verdicts) - 1)
@@ -147,6 +152,14 @@ class Grader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _flags(name: str, flags: Sequence[bool] | None, pairs: int) -> list[bool]:
+    """One flag a pair, False where none was given."""
+    found = [False] * pairs if flags is None else list(flags)
+    if len(found) != pairs:
+        raise UsageError(f"grade_many: {pairs} pairs but {len(found)} {name} flags; give one flag a pair")
+    return found
 
 
 _shared_pool: Pool | None = None

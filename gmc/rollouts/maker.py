@@ -15,6 +15,7 @@ from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.errors import GmcError
 from gmc.grading import Grader
+from gmc.grading.thinking import opens_thinking
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import Template
@@ -95,6 +96,7 @@ class RolloutMaker:
             group_size=rollout.group_size,
             sampling=rollout.sampling(self.template.stop),
             seeds=[sampling_seed(seed, batch, prompt.group) for prompt in prompts],
+            thinking_P=[opens_thinking(prompt.text, prompt.problem.question) for prompt in prompts],
             progress=progress,
         )
         mine = [
