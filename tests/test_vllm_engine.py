@@ -160,12 +160,16 @@ def test_one_stale_layer_is_caught_and_named(
         engine.load_weights(other.weights())
 
 
+def test_every_number_is_compared(engine: VllmEngine) -> None:
+    assert engine.proved_share == 1.0
+
+
 def test_weights_one_update_old_are_caught(model: LanguageModel, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     from gmc.engines import vllm_worker
 
     moved = {name: tensor * (1 + 1e-5) for name, tensor in model.weights().items()}
     monkeypatch.setattr(vllm_worker.WeightsExtension, "gmc_take_weights", lambda self, weights: None)
-    with pytest.raises(GmcError, match="followed only"):
+    with pytest.raises(GmcError, match=r"does not hold the weights.*input_layernorm"):
         engine.load_weights(moved)
 
 

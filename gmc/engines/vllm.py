@@ -1,4 +1,4 @@
-"""Sampling with vLLM, which holds its own copy of the weights; every hand-over of weights is proved by a probe."""
+"""Sampling with vLLM, which holds its own copy of the weights; every hand-over of weights is proved, number by number."""
 
 import contextlib
 import hashlib
@@ -56,7 +56,7 @@ class VllmEngine(Engine):
         self._probes = probe_ids(model.vocabulary_size, model.context_tokens)
         self._reference: Tensor | None = None
         self._usual_rms: float | None = None
-        self._calls = 0
+        self._calls = self._handovers = 0
         self._llm: Any = start_vllm(
             model,
             dtype=compute_dtype or torch.float32,
@@ -115,9 +115,11 @@ class VllmEngine(Engine):
         return completions
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take these weights in place and prove it: the engine's probe must agree with the trainer's forward on them.
+        """Take these weights in place and prove it.
 
-        Raises `DataError` when names do not fit the model, `GmcError` naming layers where it can when the proof fails.
+        Every number that the engine holds must be the given one, cast to its dtype (`differing_weights`), and its log-probs of
+        a probe must agree with the trainer's forward on them, which shows the kernels. Raises `DataError` when names do not
+        fit the model, `GmcError` naming the layers when the proof fails.
         """
         expected = self._model.weights().keys()
         for name in sorted(expected ^ weights.keys()):
@@ -126,11 +128,12 @@ class VllmEngine(Engine):
         with self._handed_over(weights) as handle:
             self._llm.collective_rpc("gmc_take_weights", args=(handle,))
             self._drop_caches()
+            self._prove(handle)
             result = compare_probe(
                 self._probe(), reference, floor=self._floor, before_N=self._reference, usual_rms=self._usual_rms
             )
             if result.fault is not None:
-                raise GmcError(self._mismatch(result.fault, handle))
+                raise GmcError(self._mismatch(result.fault))
         self._reference, self._usual_rms = reference, result.rms
         self.last_probe: ProbeResult = result
 
@@ -235,18 +238,24 @@ class VllmEngine(Engine):
             save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
             yield path
 
-    def _mismatch(self, fault: str, handle: Mapping[str, Tensor] | str) -> str:
-        layers = "which layers cannot be told with tensor parallelism"
-        if self._in_process:
-            assert not isinstance(handle, str)
-            tied = getattr(self._model.network, "_tied_weights_keys", None) or {}
-            whole = {**handle, **{target: handle[source] for target, source in tied.items() if source in handle}}
-            wrong = self._llm.collective_rpc("gmc_wrong_layers", args=(whole,))[0]
-            named = ", ".join(f"{name} ({error:.1%})" for name, error in wrong[:8])
-            more = f" and {len(wrong) - 8} more" if len(wrong) > 8 else ""
-            layers = f"layers with other weights: {named}{more}" if wrong else "every linear layer has the right weights"
+    def _prove(self, handle: Mapping[str, Tensor] | str) -> None:
+        """Compare what every worker holds with what was handed over."""
+        self._handovers += 1
+        tied = dict(getattr(self._model.network, "_tied_weights_keys", None) or {})
+        found = self._llm.collective_rpc("gmc_differing_weights", args=(handle, tied, self._handovers))
+        self.proved_share = sum(each["checked"] for each in found) / sum(each["total"] for each in found)
+        shares: dict[str, float] = {}
+        for name, share in (pair for each in found for pair in each["wrong"]):
+            shares[name] = max(share, shares.get(name, 0.0))
+        if shares:
+            worst = sorted(shares.items(), key=lambda pair: -pair[1])
+            named = ", ".join(f"{name} ({share:.1%} of its numbers)" for name, share in worst[:8])
+            more = f" and {len(worst) - 8} more" if len(worst) > 8 else ""
+            raise GmcError(self._mismatch(f"layers with other weights: {named}{more}"))
+
+    def _mismatch(self, fault: str) -> str:
         return (
-            f"vLLM {self.version} does not hold the weights of {self._model.source} that it was given: {fault}; {layers}. "
+            f"vLLM {self.version} does not hold the weights of {self._model.source} that it was given: {fault}. "
             "Use --engine transformers, or a vLLM version whose weight updates work for this model."
         )
 

@@ -1,4 +1,4 @@
-"""What runs inside vLLM's workers: taking new weights, naming wrong layers, and keeping padded ids from being sampled.
+"""What runs inside vLLM's workers: taking new weights, proving them, and keeping padded ids from being sampled.
 
 Imported by vLLM under these names; it needs the `vllm` extra.
 """
@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.worker.gpu.sample.logits_processor import LogitsProcessor as LogitsProcessorV2
+
+from gmc.engines.vllm_proof import differing_weights
 
 EXTENSION = f"{__name__}.WeightsExtension"
 VOCABULARY_MASK = f"{__name__}:VocabularyMask"
@@ -32,32 +35,25 @@ class WeightsExtension:
         self.model_runner.reload_weights(weights_iterator=_pairs(weights))
         _repack_heads(self.model_runner.get_model())
 
-    def gmc_wrong_layers(self, weights: Mapping[str, Tensor] | str) -> list[tuple[str, float]]:
-        """Layers whose output on random input is not that of `weights`, with the relative error, worst first.
-
-        Only for one worker, whose layers are whole. Layers whose name or kind is unknown are left out.
-        """
-        model = self.model_runner.get_model()
+    def gmc_differing_weights(self, weights: Mapping[str, Tensor] | str, tied: Mapping[str, str], seed: int) -> dict[str, Any]:
+        """`differing_weights` of this worker's network. tied: name of a tensor that was not given to the one it equals."""
         given = dict(_pairs(weights))
-        found = []
-        with torch.inference_mode():
-            for name, module in model.named_modules():
-                members = _members(name, model.packed_modules_mapping if hasattr(model, "packed_modules_mapping") else {})
-                parts = [given[f"{member}.weight"] for member in members if f"{member}.weight" in given]
-                if len(parts) == len(members) and hasattr(module, "quant_method"):
-                    error = _relative_error(module, torch.cat(parts))
-                    if error > 0.02:
-                        found.append((name, error))
-        return sorted(found, key=lambda item: -item[1])
+        given |= {name: given[source] for name, source in tied.items() if source in given}
+        return differing_weights(self.model_runner.get_model(), given, seed)
 
 
-class VocabularyMask(LogitsProcessor):  # type: ignore[misc]  # vLLM is not installed where types are checked
-    """Gives ids beyond the tokenizer's vocabulary (rows that pad the head) probability zero."""
+class VocabularyMask(LogitsProcessor, LogitsProcessorV2):  # type: ignore[misc]  # vLLM is not installed where types are checked
+    """Gives ids beyond the tokenizer's vocabulary (rows that pad the head) probability zero.
 
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+    vLLM has two model runners, each with its own base class, and refuses the other's; which one runs depends on Triton, on
+    the configuration and on the environment. This class is both, so nothing has to be foretold.
+    """
+
+    def __init__(self, vllm_config: Any, *_: Any) -> None:
         self._size = int(vllm_config.additional_config[VOCABULARY_KEY])
 
-    def apply(self, logits: Tensor) -> Tensor:
+    def apply(self, logits: Tensor, _context: Any = None) -> Tensor:
+        """The second runner passes the layout of the batch too, which does not matter here. logits: [rows, V]."""
         logits[:, self._size :] = -torch.inf
         return logits
 
@@ -81,23 +77,3 @@ def _pairs(weights: Mapping[str, Tensor] | str) -> Iterator[tuple[str, Tensor]]:
     with safe_open(Path(weights), framework="pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a dict)
             yield name, file.get_tensor(name)
-
-
-def _members(name: str, packed: Mapping[str, list[str]]) -> list[str]:
-    """The Hugging Face modules that a vLLM module holds: qkv_proj holds q_proj, k_proj and v_proj."""
-    parent, _, last = name.rpartition(".")
-    return [f"{parent}.{member}" if parent else member for member in packed.get(last, [last])]
-
-
-def _relative_error(module: nn.Module, weight: Tensor) -> float:
-    """Relative error of a linear layer or an embedding of vLLM's against the Hugging Face weight (its bias cancels)."""
-    layer: Any = module
-    dtype, device = layer.params_dtype, weight.device
-    if isinstance(module, VocabParallelEmbedding) and not isinstance(module, ParallelLMHead):
-        ids = torch.arange(min(64, weight.shape[0]), device=device)
-        expected, actual = weight[ids].to(dtype), layer(ids)
-    else:
-        x = torch.randn(4, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(device=device, dtype=dtype)
-        expected = nn.functional.linear(x, weight.to(dtype))
-        actual = layer.quant_method.apply(module, x)[:, : weight.shape[0]]
-    return float((actual.float() - expected.float()).norm() / expected.float().norm())
