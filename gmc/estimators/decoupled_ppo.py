@@ -14,14 +14,18 @@ from gmc.estimators.surrogates import clipped_surrogate
 class DecoupledPPO(Estimator):
     """sg(π_prox/μ)·min(u·A, clip(u, 1±ε)·A) per token, u = π/π_prox, π_prox the policy `anchor_lag` updates back.
 
-    With π_prox = π (a lag of 0) u is 1, nothing is ever clipped, and the rule equals token-level importance weighting.
+    With π_prox = π (a lag of 0, or AReaL's anchor at one update a batch) u is 1, nothing is ever clipped, and the rule equals
+    token-level importance weighting.
     """
 
     name = "decoupled-ppo"
     summary = "Decoupled PPO: clip around a recent policy, weight to the behavior policy"
     formula = "sg(π_prox/μ)·min(u·A, clip(u, 1−ε, 1+ε)·A), u = π/π_prox"
     reference = "Hilton et al., arXiv 2110.00641; for language models Fu et al., arXiv 2505.24298 (AReaL)"
-    evidence = "Exact in AReaL (there the anchor is the policy at the trainer step's start), without its optional outer filter."
+    evidence = (
+        "Formula exact in AReaL, without its optional outer filter. The anchor is a reconstruction: AReaL's is the policy "
+        "at the trainer step's start, which with one update a batch is the current policy; ours lies anchor_lag updates back."
+    )
     scope = "token"
     needs = frozenset({Need.BEHAVIOR_LOGP, Need.ANCHOR_LOGP})
     bounded = False

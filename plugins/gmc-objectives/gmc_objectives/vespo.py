@@ -17,9 +17,9 @@ class VESPO(Estimator):
     summary = "VESPO: a smooth kernel ρ^k·exp(λ(1−ρ)) on the trajectory ratio"
     formula = "κ = ρ^k·exp(λ·(1−ρ))·A, (k, λ) by the sign of A"
     reference = "VESPO, arXiv 2602.10693"
-    evidence = "Kernel and constants exact in frameworks. GUESS: the normalizer."
+    evidence = "Kernel and constants exact in frameworks; token-mean as in the authors' code."
     scope = "sequence"
-    normalizer = Normalizer.SEQ_MEAN_TOKEN_MEAN
+    normalizer = Normalizer.TOKEN_MEAN
 
     class Settings(EstimatorSettings):
         """k and lambda for positive and for negative advantages."""

@@ -100,6 +100,10 @@ def test_the_contract_with_other_settings(rule, chosen):
     check_estimator(rule, chosen)
 
 
+def test_vespo_takes_the_mean_over_all_tokens_as_its_authors_do():
+    assert build(VESPO).normalizer == "token-mean"
+
+
 def test_opmd_ignores_where_responses_come_from():
     rewards = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     near, far = (make_batch(torch.full((2, 3), level, dtype=torch.float64), rewards) for level in (0.0, 5.0))

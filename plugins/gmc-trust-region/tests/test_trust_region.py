@@ -48,23 +48,27 @@ def plain(log_ratio):
     return math.exp(log_ratio) if abs(log_ratio) <= 20 else 0.0
 
 
-def m2po_dropped(batch, tau):
+def m2po_dropped(batch, tau, mean_over="candidates"):
     """Remove the largest candidate one at a time until the mean of the others is within tau."""
+    always = []
+    if mean_over == "tokens":
+        always = [(now - mu) ** 2 for _, _, a, now, mu in tokens(batch) if not is_candidate(a, now - mu)]
     left = [(now - behavior, row, t) for row, t, a, now, behavior in tokens(batch) if is_candidate(a, now - behavior)]
     dropped = set()
-    while left and math.fsum(log**2 for log, _, _ in left) / len(left) > tau:
+    while left and math.fsum([*always, *(log**2 for log, _, _ in left)]) / (len(always) + len(left)) > tau:
         worst = max(left, key=lambda one: one[0] ** 2)
         left.remove(worst)
         dropped.add(worst[1:])
     return dropped
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.4, 2.0, 100.0])
+@pytest.mark.parametrize("mean_over", ["candidates", "tokens"])
+@pytest.mark.parametrize("spread", [0.1, 0.2, 0.4, 2.0, 100.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_m2po_equals_the_reference(spread, seed):
+def test_m2po_equals_the_reference(spread, seed, mean_over):
     batch = random_batch(seed=seed, group_size=6, spread=spread)
-    dropped = m2po_dropped(batch, 0.04)
-    outcome = run_stages(build(M2PO), batch)
+    dropped = m2po_dropped(batch, 0.04, mean_over)
+    outcome = run_stages(build(M2PO, mean_over=mean_over), batch)
     expected = gradient_of(batch, lambda row, t, a, now, mu: 0.0 if (row, t) in dropped else plain(now - mu))
     torch.testing.assert_close(outcome.gradient_BT, expected, rtol=1e-9, atol=1e-12)
     assert outcome.metrics["dropped_share"] == pytest.approx(len(dropped) / int(batch.mask_BT.sum()))
@@ -212,15 +216,37 @@ def test_dppo_bounds_likely_tokens_and_lets_rare_ones_move():
     assert gradient[0, 1] == 0
 
 
+def test_tokens_that_never_go_can_use_up_m2pos_budget_or_leave_room():
+    """With tau = 1: over candidates 1.2² must go; over all tokens a still one leaves room for it, a far one for nothing."""
+    rewards = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    for others, kept in ((0.0, True), (1.5, False)):
+        logs = torch.tensor([[1.2, -others], [others, 0.0]], dtype=torch.float64)
+        for mean_over, expected in (("candidates", False), ("tokens", kept)):
+            gradient = run_stages(build(M2PO, tau=1.0, mean_over=mean_over), make_batch(logs, rewards)).gradient_BT
+            assert bool(gradient[0, 0] != 0) == expected
+
+
+def test_of_several_cuts_within_tau_the_one_that_drops_least_is_taken():
+    logs = torch.tensor([[0.5, 0.1, -0.22], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    batch = make_batch(logs, torch.tensor([[1.0, 0.0]], dtype=torch.float64), lengths_B=[3, 0])
+    gradient = run_stages(build(M2PO, mean_over="tokens"), batch).gradient_BT
+    assert (gradient[0] != 0).tolist() == [False, True, True]
+
+
 @pytest.mark.parametrize("rule", [M2PO, M2POOfficial, BAPO, DPPOTV, DPPOKL])
 def test_the_contract(rule):
     check_estimator(rule)
+
+
+def test_the_contract_of_m2po_over_all_tokens():
+    check_estimator(M2PO, {"mean_over": "tokens"})
 
 
 @pytest.mark.parametrize(
     ("rule", "chosen"),
     [
         (M2PO, {"tau": 0}),
+        (M2PO, {"mean_over": "responses"}),
         (M2POOfficial, {"tau": -1}),
         (BAPO, {"c_low": 0.9}),
         (BAPO, {"c_high": 0.9}),
