@@ -13,6 +13,7 @@ from gmc.cli.delays import delays_app
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
 from gmc.cli.grade import grade
+from gmc.cli.lab import lab_app
 from gmc.cli.logs import show_logs
 from gmc.cli.rollout import rollout
 from gmc.cli.simulate_delay import simulate_delay
@@ -21,7 +22,7 @@ from gmc.cli.train import train
 from gmc.errors import GmcError
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "delays", "grade", "status"]
+HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "delays", "lab", "grade", "status"]
 
 
 class _OneLineErrors(TyperGroup):
@@ -72,6 +73,7 @@ app.add_typer(eval_app, name="eval")
 app.command("simulate-delay")(simulate_delay)
 app.add_typer(estimators_app, name="estimators")
 app.add_typer(delays_app, name="delays")
+app.add_typer(lab_app, name="lab")
 app.command("grade")(grade)
 app.command("status")(status)
 

@@ -1,0 +1,8 @@
+"""`gmc lab`: studies of rules, in exact models and over training runs. One line a subcommand."""
+
+import typer
+
+from gmc.cli.lab_exact import exact
+
+lab_app = typer.Typer(no_args_is_help=True, help="Study rules: exact models, and sweeps over training runs.")
+lab_app.command("exact")(exact)
