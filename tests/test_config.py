@@ -46,7 +46,7 @@ def test_rules_compose_through_dotted_keys():
     settings = resolve_settings(
         flags={"estimator.name": "gac"}, assignments=["estimator.base=gmc", "estimator.base.epsilon=0.2", "estimator.c_low=0.1"]
     )
-    gmc = {"name": "gmc", "epsilon": 0.2, "epsilon_k": 0.0733, "epsilon_limit": False}
+    gmc = {"name": "gmc", "baseline": "loo", "epsilon": 0.2, "epsilon_k": 0.0733, "epsilon_limit": False}
     assert settings.estimator == {"name": "gac", "base": gmc, "c_low": 0.1, "c_high": 0.3, "projection": "full"}
 
 

@@ -8,13 +8,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from gmc.estimators.base import Estimator, EstimatorSettings
+from gmc.estimators.base import EstimatorSettings
+from gmc.estimators.baseline import BaselineSettings, TrajectoryEstimator
 from gmc.estimators.batch import Batch, Need
 
 _STATE = ("delay_fourth_moment_sum", "delay_count", "last_update")
 
 
-class EpsilonSettings(EstimatorSettings):
+class EpsilonSettings(BaselineSettings):
     """epsilon: the cap is 1 + ε, a number or "auto". epsilon_k, epsilon_limit: used by "auto" only.
 
     The default k makes "auto" equal the paper's constant 0.28 where the paper measured most: delay 128, 800 updates. ε is at
@@ -36,7 +37,7 @@ class ScalingEpsilonSettings(EpsilonSettings):
     )
 
 
-class CappingEstimator(Estimator):
+class CappingEstimator(TrajectoryEstimator):
     """Base of rules with a cap 1 + ε; resolves `epsilon=auto` to ε = k·τ̄₄^(1/7)·N^(−3/14).
 
     τ̄₄ is the running mean of the fourth power of every delay seen so far, at least 1; N the planned number of updates.

@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
-from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator
+from gmc.estimators.base import LOG_RATIO_CLAMP
+from gmc.estimators.baseline import TrajectoryEstimator
 from gmc.estimators.batch import Batch
 
 
-class ImportanceSampling(Estimator):
+class ImportanceSampling(TrajectoryEstimator):
     """Weights a response by its trajectory ratio ρ_i, whatever its size."""
 
     name = "is"

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor
 
-from gmc.estimators.base import Estimator
+from gmc.estimators.baseline import TrajectoryEstimator
 from gmc.estimators.batch import Batch
 
 
-class SelfNormalized(Estimator):
+class SelfNormalized(TrajectoryEstimator):
     """Weights a response by ρ_i/ρ̄, ρ̄ the group's mean trajectory ratio, so that a group's weights always average to 1.
 
     A group whose ratios are all small is scaled up, which no member of Definition 1 in arXiv 2610.01896 does. Where ρ̄ > 1+ε,
