@@ -77,11 +77,7 @@ def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_rem
     nor a model on the hub, or whose code would have to be trusted.
     """
     name = os.fspath(source)
-    folder = os.fspath(embedded_model_path()) if name == EMBEDDED else name
-    if os.path.isdir(folder):
-        _require_model_folder(Path(folder))
-    elif _looks_like_path(folder):
-        raise DataError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
+    folder = _folder_of(name)
     tokenizer = _load_tokenizer(folder, trust_remote_code)
     network = _load_network(folder, trust_remote_code)
     network.to(device)  # type: ignore[arg-type]
@@ -94,6 +90,11 @@ def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_rem
             "use the tokenizer that belongs to these weights."
         )
     return LanguageModel(network, tokenizer, name, end_token_ids(network, tokenizer), vocabulary_size)
+
+
+def load_tokenizer(source: str | os.PathLike[str], *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model alone. Arguments and errors as for `load_model`."""
+    return _load_tokenizer(_folder_of(os.fspath(source)), trust_remote_code)
 
 
 def end_token_ids(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -126,6 +127,16 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0])):
         digest.update(f"{index}\0{token}\0".encode())
     return digest.hexdigest()
+
+
+def _folder_of(name: str) -> str:
+    """The folder, or the hub name, behind a source. Raises `DataError` for a folder that is missing or holds no model."""
+    folder = os.fspath(embedded_model_path()) if name == EMBEDDED else name
+    if os.path.isdir(folder):
+        _require_model_folder(Path(folder))
+    elif _looks_like_path(folder):
+        raise DataError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
+    return folder
 
 
 def _looks_like_path(name: str) -> bool:

@@ -216,7 +216,7 @@ def test_fresh_rollouts_give_a_gradient_that_stale_ones_point_along(model, shard
         def __exit__(self, *_):
             return None
 
-        def grade_many(self, pairs, *, truncated=None):
+        def grade_many(self, pairs, **flags):
             return [Verdict(bool(reward_of(text)), "correct", None, "exact") for _, text in pairs]
 
     monkeypatch.setattr(comparison.fresh, "Grader", VowelGrader)

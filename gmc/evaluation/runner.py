@@ -85,7 +85,7 @@ def ask(tokenizer: "PreTrainedTokenizerBase", task: Task) -> list[Asked]:
     template = get_template(task.spec.template_id)
     prompts = [template.render(problem.question, tokenizer) for problem in task.problems.problems]
     return [
-        Asked(problem, prompt, template.encode(prompt, tokenizer))
+        Asked(problem, prompt, template.encode(prompt, tokenizer, problem.question))
         for problem, prompt in zip(task.problems.problems, prompts, strict=True)
     ]
 

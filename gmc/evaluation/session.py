@@ -10,7 +10,8 @@ from gmc.evaluation.runner import Progress, ask, evaluate, with_room
 from gmc.evaluation.spec import Task
 from gmc.evaluation.subjects import Candidate
 from gmc.grading import Grader
-from gmc.resolving.build import build_engine, build_model
+from gmc.problems.templates import get_template
+from gmc.resolving.build import build_engine, build_model, log_prompt_notes
 
 Watch = Callable[[Candidate, Task], Progress]
 """Called before each evaluation; gives what shows its progress."""
@@ -31,6 +32,8 @@ def evaluate_all(
         own = settings.model_copy(update={"model": settings.model.model_copy(update={"source": candidate.source})})
         model = build_model(own)
         subject = candidate.subject(model, own.model.compute_dtype)
+        for template_id in {task.spec.template_id: None for task in tasks}:
+            log_prompt_notes(get_template(template_id), model)
         for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
             with_room(task, ask(model.tokenizer, task), subject.context_tokens)
         with closing(build_engine(own, model, directory / "vllm.log")) as engine:

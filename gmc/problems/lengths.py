@@ -25,7 +25,7 @@ def drop_long_prompts(
     def fits(question: str) -> bool:
         prompt = template.render(question, tokenizer)
         # No tokenizer makes two tokens of a byte, so most prompts need not be encoded to be known as short enough.
-        return 2 * len(prompt.encode()) <= longest or len(template.encode(prompt, tokenizer)) <= longest
+        return 2 * len(prompt.encode()) <= longest or len(template.encode(prompt, tokenizer, question)) <= longest
 
     kept = [problem for problem in problems.problems if fits(problem.question)]
     dropped = len(problems) - len(kept)

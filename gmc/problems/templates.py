@@ -4,14 +4,17 @@ A template never changes once published; a better one gets a new id. Its stop st
 has seen examples goes on to write the next problem. The id stands in every shard and every result.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gmc.errors import UsageError
 from gmc.problems.arithmetic import PROMPT
+from gmc.problems.chat import render_chat
 from gmc.problems.checks import normalize_question
 from gmc.problems.shots import BOXED_SHOTS, MINERVA_SHOTS, Shot
+from gmc.problems.tokens import chat_ids, plain_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,30 +36,28 @@ class Template:
     chat: bool = False
 
     def render(self, question: str, tokenizer: "PreTrainedTokenizerBase") -> str:
-        """The prompt as text. Raises `UsageError` when a chat template is wanted and the tokenizer has none."""
+        """The prompt as text. Raises `UsageError` when a chat template is wanted and the tokenizer has none that works."""
         text = self.write(question)
         if not self.chat:
             return text
-        if not tokenizer.chat_template:
-            raise UsageError(f"template {self.template_id}: this model's tokenizer has no chat template; use another template")
-        conversation = [{"role": "user", "content": text}]
-        rendered: Any = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
-        return str(rendered)
+        with self._named():
+            return render_chat(text, question, tokenizer)
 
-    def encode(self, prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    def encode(self, prompt: str, tokenizer: "PreTrainedTokenizerBase", question: str = "") -> list[int]:
         """A rendered prompt as token ids, with the special tokens that the tokenizer puts before plain text.
 
-        A chat template writes its own. Raises `UsageError` when the tokenizer cannot express a character of the prompt.
+        A chat template writes its own. Control tokens that the question spells are plain characters. Raises `UsageError` when
+        the tokenizer cannot express a character of the prompt.
         """
-        encoded: Any = tokenizer(prompt, add_special_tokens=not self.chat, verbose=False)
-        token_ids = [int(token) for token in encoded["input_ids"]]
-        unknown = tokenizer.unk_token_id
-        if unknown is not None and unknown in token_ids:
-            raise UsageError(
-                f"this model's tokenizer cannot express the prompt {prompt[-60:]!r} (template {self.template_id}); "
-                "its vocabulary lacks some of the characters"
-            )
-        return token_ids
+        with self._named():
+            return chat_ids(prompt, question, tokenizer) if self.chat else plain_ids(prompt, tokenizer)
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"template {self.template_id}: {error}") from error.__cause__
 
 
 def _with_shots(shots: tuple[Shot, ...], question: str) -> str:

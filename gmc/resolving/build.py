@@ -17,7 +17,8 @@ from gmc.models import LanguageModel, load_model
 from gmc.problems.base import ProblemSet
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
-from gmc.problems.templates import get_template
+from gmc.problems.prompt_notes import prompt_notes
+from gmc.problems.templates import Template, get_template
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.maker import RolloutMaker
 from gmc.scoring.scorer import Scorer
@@ -97,6 +98,12 @@ def build_engine(settings: RunSettings, model: LanguageModel, log_file: Path) ->
     return engine.build(settings, model, compute_dtype=dtype, log_file=log_file)
 
 
+def log_prompt_notes(template: Template, model: LanguageModel) -> None:
+    """Warn of what the tokenizer does to prompts that nobody asked for. Raises `UsageError` for a broken chat template."""
+    for note in prompt_notes(template, model.tokenizer, model.end_token_ids):
+        log.warning("%s: %s", model.source, note)
+
+
 def build_maker(
     run_id: str, settings: RunSettings, model: LanguageModel, scorer: Scorer, engine: Engine, ranks: Ranks = ALONE
 ) -> RolloutMaker:
@@ -108,6 +115,7 @@ def build_maker(
     if model.context_tokens is not None:
         room = model.context_tokens - settings.rollout.max_tokens
         problem_set = drop_long_prompts(problem_set, template, model.tokenizer, room)
+    log_prompt_notes(template, model)
     return RolloutMaker(
         run_id=run_id,
         settings=settings,

@@ -140,7 +140,7 @@ class RolloutMaker:
         for group in self.ranks.share([1] * prompts):
             problem = self.problem_set.problems[indices[group]]
             text = self.template.render(problem.question, self.model.tokenizer)
-            mine.append(_Prompt(group, problem, text, self.template.encode(text, self.model.tokenizer)))
+            mine.append(_Prompt(group, problem, text, self.template.encode(text, self.model.tokenizer, problem.question)))
         return mine
 
     def _row(self, batch: int, version: int, prompt: _Prompt, sample: int, response: Response) -> Rollout:

@@ -9,6 +9,7 @@ from gmc.engines.base import Completion, Engine
 from gmc.grading import Grader
 from gmc.grading.grade import Verdict
 from gmc.grading.thinking import is_mark
+from gmc.problems.tokens import control_tokens
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -65,8 +66,7 @@ def respond(
 
 def hidden_ids(tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
     """Special ids that are left out of a response's text: all but those that the grader must see, as those of thinking."""
-    special = {index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    special |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    special = control_tokens(tokenizer)
     return frozenset(index for index, text in special.items() if not is_mark(text))
 
 
