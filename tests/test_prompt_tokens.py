@@ -110,7 +110,8 @@ def test_a_chat_template_that_rewrites_a_question_with_a_control_token_is_refuse
 def test_a_chat_template_that_fails_is_one_line_with_its_own_message(template, reason):
     with pytest.raises(UsageError) as caught:
         CHAT.render("What is 1+1?", chatting(template))
-    assert reason in str(caught.value) and "chat-v1" in str(caught.value)
+    assert reason in str(caught.value)
+    assert "chat-v1" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
