@@ -66,8 +66,10 @@ def test_what_cannot_be_gone_on_from_is_refused(run):
     write_sample(run.rollouts, batch=0, version=0)
     with pytest.raises(DataError, match="the shard of batch 7 is missing"):
         make_source(run).load_state_dict({}, [[GroupRef(0, 0), GroupRef(0, 1)], [GroupRef(7, 0), GroupRef(7, 1)]])
-    with pytest.raises(DataError, match="batch 0 is used in part, and --live uses whole ones"):
+    with pytest.raises(DataError, match="batch 0 is used in part, and --live uses each whole and once"):
         make_source(run).load_state_dict({}, [[GroupRef(0, 0)]])
+    with pytest.raises(DataError, match="batch 0 is used more than once, and --live uses each whole and once"):
+        make_source(run).load_state_dict({}, [[GroupRef(0, 0), GroupRef(0, 1)]] * 2)
     delays = FixedDelay(1, prompts=PROMPTS, updates=5)
     scheduled = ScheduledSource(RolloutStore(run.rollouts, METADATA.run_id), delays, None, spec="1", planned_updates=5)
     with pytest.raises(DataError, match="made under another delay than --delay 1"):

@@ -9,6 +9,7 @@ from shard_samples import METADATA, make_rollouts, write_sample
 
 from gmc.delays.base import GroupRef
 from gmc.delays.fixed import FixedDelay
+from gmc.delays.reuse import ReuseDelay
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.rollouts.scheduled import ScheduledSource
 from gmc.store.shards.store import RolloutStore
@@ -39,6 +40,12 @@ def make_source(path: Path, delay: int, *, updates: int = 5, maker: Any = None, 
     store = RolloutStore(path, METADATA.run_id)
     delays = FixedDelay(delay, prompts=PROMPTS, updates=updates)
     return ScheduledSource(store, delays, maker, spec=str(delay), planned_updates=updates, **options)
+
+
+def reusing_source(path: Path, maker: Any) -> ScheduledSource:
+    """Each batch serves two updates."""
+    store = RolloutStore(path, METADATA.run_id)
+    return ScheduledSource(store, ReuseDelay(2, prompts=PROMPTS), maker, spec="reuse:2", planned_updates=6)
 
 
 def lengths_of(batch: int) -> list[int]:
@@ -154,6 +161,33 @@ def test_a_long_filling_stops_when_asked_and_goes_on_later(tmp_path):
     assert maker.made == [(0, 0)]
     assert source.launch(0)
     assert maker.made == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_reused_batch_is_handed_out_and_counted_at_each_use(tmp_path):
+    maker = Maker()
+    source = reusing_source(tmp_path, maker)
+    assert source.to_fill == 1
+    used = []
+    for update in range(5):
+        assert source.launch(update)
+        groups = source.take(update)
+        assert [(group[0].batch, group[0].policy_version) for group in groups] == [(update // 2, update // 2 * 2)] * PROMPTS
+        used.append([GroupRef(group[0].batch, group[0].group) for group in groups])
+        launched = update // 2 + 1
+        generated = [length for batch in range(launched) for length in lengths_of(batch)]
+        trained = [length for each in range(update + 1) for length in lengths_of(each // 2)]
+        assert source.metrics() == {
+            "rollouts/groups_waiting": PROMPTS * (2 * launched - update - 1),
+            "response/generated_length_mean_so_far": pytest.approx(sum(generated) / len(generated)),
+            "response/trained_length_mean_so_far": pytest.approx(sum(trained) / len(trained)),
+        }
+    assert maker.made == [(0, 0), (1, 2), (2, 4)]
+    again = reusing_source(tmp_path, maker)
+    again.load_state_dict(source.state_dict(), used)
+    assert again.metrics() == source.metrics()
+    assert again.launch(5)
+    assert [group[0].batch for group in again.take(5)] == [2, 2]
+    assert len(maker.made) == 3
 
 
 def test_a_source_made_anew_stands_where_the_first_one_stood(tmp_path):

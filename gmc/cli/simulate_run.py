@@ -48,7 +48,7 @@ def run_delay(request: SimulationRequest) -> dict[str, Any]:
     # Files come before the report, so that a closed pipe behind it cannot lose them.
     clash = path.exists() and not request.overwrite and read_schedule(path)[0] != result.schedule
     if not clash:
-        write_schedule(path, result.schedule)
+        write_schedule(path, result.schedule, uses=result.uses)
     _save_plot(request, result.delays, f"--delay {spec}: {lengths.note}")
     stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
     if clash:

@@ -27,7 +27,7 @@ def delay_tables(spec: str, lengths: LengthSource, result: Simulation) -> list[R
         *clock,
         *_delay_rows(result.delays),
         *waited,
-        ("groups still waiting at the end", str(result.waiting)),
+        _left_over(result),
     ]
     shares = ("0.5", "0.95", "0.99")
     bias = [
@@ -38,6 +38,12 @@ def delay_tables(spec: str, lengths: LengthSource, result: Simulation) -> list[R
         *_table(title, ("", ""), facts),
         *_table("response lengths, in tokens", ("", "responses", "mean", "50 %", "95 %", "99 %"), bias),
     ]
+
+
+def _left_over(result: Simulation) -> tuple[str, str]:
+    if result.uses == 1:
+        return "groups still waiting at the end", str(result.waiting)
+    return "uses of groups still to come", f"{result.waiting}, of {result.uses} for each"
 
 
 def cluster_tables(report: ClusterReport, lengths: LengthSource) -> list[RenderableType]:

@@ -61,6 +61,7 @@ def screen(found: dict[str, Any]) -> Group:
             f"{found['batches_launched']} launched = {found['batches_trained']} trained + {found['batches_waiting']} waiting "
             f"+ {found['batches_in_work']} in work",
         ),
+        *_reuse(found),
         ("delays", _delays(found["delays"])),
         *((name, f"{value:.4g}") for name, value in found["metrics"].items() if value is not None),
         ("trainer", _trainer(found["trainer"], found["worker"])),
@@ -78,6 +79,12 @@ def screen(found: dict[str, Any]) -> Group:
 def _updates(found: dict[str, Any]) -> str:
     planned = f" of {found['planned_updates']}" if found["planned_updates"] is not None else ""
     return f"{found['updates']}{planned}{', ended' if found['ended'] else ''}"
+
+
+def _reuse(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """How often groups are used, when any was used more than once."""
+    uses, groups, to_come = found["group_uses"], found["groups_trained"], found["uses_to_come"]
+    return [("reuse", f"{uses} uses of {groups} groups, {to_come:.0f} to come")] if uses > groups else []
 
 
 def _delays(delays: dict[str, float] | None) -> str:

@@ -169,8 +169,8 @@ class RunSettings(Section):
     seed: int = Field(0, ge=0, description="seed of problem order and sampling")
     delay: str = Field(
         "64",
-        description="updates between generation and use: D, ramp:D, block:S, length:C, length:mean=M, uniform:LOW:HIGH, "
-        "geometric:MEAN, schedule:FILE, shards or live; gmc delays lists all",
+        description="updates between generation and use: D, ramp:D, block:S, reuse:S, length:C, length:mean=M, "
+        "uniform:LOW:HIGH, geometric:MEAN, schedule:FILE, shards or live; gmc delays lists all",
     )
     model: ModelSettings
     problems: ProblemSettings

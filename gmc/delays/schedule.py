@@ -1,6 +1,7 @@
 """Schedules: which rollout is used at which update, as a Parquet file, read, written, or taken from a run."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,8 @@ class ScheduleRow(NamedTuple):
 
 
 _METADATA_KEY = b"gmc"
+_USES = "uses"
+"""How many updates may use one group: a file that says nothing means one, so that a doubled row is found out."""
 _TYPES = {
     "update": "int64",
     "position": "int32",
@@ -35,12 +38,13 @@ _TYPES = {
 }
 
 
-def write_schedule(path: Path, rows: Sequence[ScheduleRow]) -> None:
-    """Write `schedule.parquet` atomically."""
+def write_schedule(path: Path, rows: Sequence[ScheduleRow], *, uses: int = 1) -> None:
+    """Write `schedule.parquet` atomically. uses: how many updates may use one group."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(list(_TYPES.items()), metadata={_METADATA_KEY: strict_json(stamp())})
+    origin = {**stamp(), _USES: uses}
+    schema = pa.schema(list(_TYPES.items()), metadata={_METADATA_KEY: strict_json(origin)})
     columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
     table = pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
     with atomic_path(path) as temporary:
@@ -68,7 +72,7 @@ def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
             if type(value) is not int or value < 0:
                 raise DataError(f"{path}, row {row}: {name} is {value!r}, not a whole number of at least 0")
     rows = sorted(ScheduleRow(*values) for values in zip(*columns, strict=True))
-    return rows, _check(path, rows)
+    return rows, _check(path, rows, uses=origin.get(_USES, 1))
 
 
 def prompts_of(rows: Sequence[ScheduleRow]) -> int:
@@ -76,12 +80,17 @@ def prompts_of(rows: Sequence[ScheduleRow]) -> int:
     return -(-len(rows) // (rows[-1].update + 1))
 
 
-def _check(path: Path, rows: Sequence[ScheduleRow]) -> int:
-    """Check that the rows use every group once, at one place, by one version a batch; returns P."""
+def uses_of(rows: Sequence[ScheduleRow]) -> int:
+    """How many updates use the group that the rows use most often; at least 1."""
+    return max(Counter((row.batch, row.group) for row in rows).values(), default=1)
+
+
+def _check(path: Path, rows: Sequence[ScheduleRow], *, uses: int) -> int:
+    """Check that the rows use every group at most `uses` times, at one place, by one version a batch; returns P."""
     if not rows:
         raise DataError(f"{path}: an empty schedule; gmc simulate-delay writes schedules")
     prompts = prompts_of(rows)
-    user: dict[GroupRef, int] = {}
+    users: dict[GroupRef, list[int]] = {}
     versions: dict[int, int] = {}
     for place, row in enumerate(rows):
         if (row.update, row.position) != divmod(place, prompts):
@@ -92,9 +101,11 @@ def _check(path: Path, rows: Sequence[ScheduleRow]) -> int:
         name = f"batch {row.batch}, group {row.group}"
         if row.group >= prompts:
             raise DataError(f"{path}: update {row.update} names {name}, which does not exist: a batch has {prompts} groups")
-        if (reference := GroupRef(row.batch, row.group)) in user:
-            raise DataError(f"{path}: {name} is used twice, at update {user[reference]} and at update {row.update}")
-        user[reference] = row.update
+        before = users.setdefault(GroupRef(row.batch, row.group), [])
+        if row.update in before or len(before) >= uses:
+            often = f"{len(before) + 1} times" if len(before) > 1 else "twice"
+            raise DataError(f"{path}: {name} is used {often}, at update {before[-1]} and at update {row.update}")
+        before.append(row.update)
         if row.policy_version > row.update:
             raise DataError(
                 f"{path}: update {row.update} cannot use {name} of policy version {row.policy_version}, which comes later"

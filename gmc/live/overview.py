@@ -22,13 +22,15 @@ def overview(run: RunDirectory) -> dict[str, Any]:
     """Everything that `gmc status --json` prints.
 
     Ages and durations in seconds, rates a second of generating. batches_launched = made + in work; made = trained + waiting.
+    group_uses counts a group once for every update that used it, groups_trained once; uses_to_come: of groups made so far.
     """
     now = time.time()
     used = read_used(run.used)
     metrics = read_metrics(run.metrics)
     versions = _versions(run)
     ledger = read_ledger(run)
-    trained = {group.batch for groups in used for group in groups}
+    trained_groups = {group for groups in used for group in groups}
+    trained = {group.batch for group in trained_groups}
     policies = list_policies(run.policies)
     heartbeats = read_heartbeats(run.followers)
     failed = [heartbeat for heartbeat in heartbeats.values() if heartbeat.error]
@@ -48,6 +50,9 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "batches_made": len(versions),
         "batches_trained": len(trained),
         "batches_waiting": len(versions.keys() - trained),
+        "groups_trained": len(trained_groups),
+        "group_uses": sum(len(groups) for groups in used),
+        "uses_to_come": metrics[-1].get("rollouts/groups_waiting") if metrics else None,
         "delays": _summary(_delays(used, versions)),
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
         "trainer": _process(trainer, now) if trainer else None,

@@ -76,10 +76,11 @@ class LiveSource(RolloutSource):
 
     def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
         groups_used = Counter(group.batch for groups in used for group in groups)
-        partly = [batch for batch, count in groups_used.items() if count < self._prompts]
+        partly = [batch for batch, count in groups_used.items() if count != self._prompts]
         if partly:  # of a run that had a --delay before
+            how = "in part" if groups_used[min(partly)] < self._prompts else "more than once"
             raise DataError(
-                f"{self._run.path}: batch {min(partly)} is used in part, and --live uses whole ones; keep the --delay"
+                f"{self._run.path}: batch {min(partly)} is used {how}, and --live uses each whole and once; keep the --delay"
             )
         self._used = set(groups_used)
         missing = self._used - {stored.batch for stored in self._store.list()}

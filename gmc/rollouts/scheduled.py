@@ -29,6 +29,14 @@ class _Lengths:
         self.count += len(lengths)
 
 
+@dataclass
+class _Waiting:
+    """A group launched here. uses: how many are still to come; lengths of its responses, in tokens."""
+
+    lengths: list[int]
+    uses: int
+
+
 class ScheduledSource(RolloutSource):
     """Launches what a delay model asks for and hands out the groups it names. Every rollout passes through a shard on disk.
 
@@ -62,7 +70,7 @@ class ScheduledSource(RolloutSource):
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
         self._generated, self._trained = _Lengths(), _Lengths()
-        self._waiting_lengths: dict[GroupRef, list[int]] = {}
+        self._waiting: dict[GroupRef, _Waiting] = {}
         self._unwritten: dict[int, list[Rollout]] = {}
         self._cache: dict[int, list[Rollout]] = {}
 
@@ -127,7 +135,11 @@ class ScheduledSource(RolloutSource):
     def _take(self, update: int) -> list[GroupRef]:
         taken = self._delays.take(update)
         for reference in taken:
-            self._trained.add(self._waiting_lengths.pop(reference, []))
+            if (waiting := self._waiting.get(reference)) is not None:
+                self._trained.add(waiting.lengths)
+                waiting.uses -= 1
+                if not waiting.uses:
+                    del self._waiting[reference]
         return taken
 
     def _disagreement(self, update: int) -> DataError:
@@ -157,7 +169,7 @@ class ScheduledSource(RolloutSource):
         self._launched.add(batch)
         for group, lengths in enumerate(lengths_PG):
             self._generated.add(lengths)
-            self._waiting_lengths[GroupRef(batch, group)] = lengths
+            self._waiting[GroupRef(batch, group)] = _Waiting(lengths, self._delays.uses)
         return self._delays.launched(batch, version, lengths_PG)
 
     def _find(self, batch: int, version: int) -> StoredShard | None:

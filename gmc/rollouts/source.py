@@ -13,6 +13,8 @@ Progress = Callable[[int], None]
 class RolloutSource(Protocol):
     """Hands out the groups of each update. It never drops a rollout: launched = trained + waiting, in groups.
 
+    Where a delay uses each group several times, a group counts once a use.
+
     Two implementations: `ScheduledSource` generates what a delay model asks for, `LiveSource` waits for what followers make.
     """
 
@@ -31,7 +33,7 @@ class RolloutSource(Protocol):
         ...
 
     def take(self, update: int) -> Groups:
-        """The P groups that `update` trains on, each exactly once."""
+        """The P groups that `update` trains on, none of them twice."""
         ...
 
     def metrics(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from gmc.errors import GmcError
 
 @dataclass
 class Ledger:
-    """Groups that enter and leave a simulation, and both sides of Little's law.
+    """Groups that enter and leave a simulation, one for each of its uses, and both sides of Little's law.
 
     The two sides are counted in different ways, so a lost or doubled group shows.
     """

@@ -15,7 +15,7 @@ from gmc.simulator.statistics import DelayStatistics, LengthStatistics
 
 @dataclass
 class _Launch:
-    """A batch of which some groups are still to be used."""
+    """A batch of which some uses are still to come: `left` of them."""
 
     policy_version: int
     lengths_PG: Lengths
@@ -28,7 +28,8 @@ class Simulation:
     """What a simulated run used, and when.
 
     schedule: one row a group; delays: by trained response; trained, launched: lengths of the responses that updates used and
-    of all that were launched; waiting: groups launched and not used by the end; waits: updates that waited for ready groups
+    of all that were launched; uses: how many updates use each group; waiting: groups launched and not used by the end, each
+    counted for every use still to come; waits: updates that waited for ready groups
     (None without a clock); clock: C in updates per 100 tokens where one was calibrated.
     """
 
@@ -38,6 +39,7 @@ class Simulation:
     delays: DelayStatistics
     trained: LengthStatistics
     launched: LengthStatistics
+    uses: int
     waiting: int
     waits: int | None
     clock: float | None
@@ -48,6 +50,7 @@ class Simulation:
             "delay": self.delays.summary(),
             "waited_share": None if self.waits is None else self.waits / self.updates,
             "calibrated_clock": self.clock,
+            "uses_of_each_group": self.uses,
             "waiting_groups": self.waiting,
             "trained_lengths": self.trained.summary(),
             "launched_lengths": self.launched.summary(),
@@ -73,9 +76,9 @@ def simulate(
         while (batch := delays.next_launch(update)) is not None:
             lengths_PG = lengths.of_batch(batch)
             times = delays.launched(batch, update, lengths_PG.tolist())
-            in_flight[batch] = _Launch(update, lengths_PG, times, left=len(times))
+            in_flight[batch] = _Launch(update, lengths_PG, times, left=len(times) * delays.uses)
             launched.add(lengths_PG.ravel())
-            ledger.entered += len(times)
+            ledger.entered += len(times) * delays.uses
         ages, used = [], []
         for position, (batch, group) in enumerate(delays.take(update)):
             launch = in_flight[batch]
@@ -98,6 +101,7 @@ def simulate(
         delays=statistics,
         trained=trained,
         launched=launched,
+        uses=delays.uses,
         waiting=delays.waiting,
         waits=delays.waits,
         clock=delays.state_dict().get("clock"),

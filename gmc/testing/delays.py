@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -83,9 +84,10 @@ def check_delay(
 ) -> None:
     """Check a delay model against the contract of `gmc.delays.base`, in milliseconds, as `spec` makes it for one run.
 
-    It checks: the declarations; that bad arguments are refused; that every group is used at most once, P an update, none of a
-    later version than the update starts from, and launched = trained + waiting; that times are ordered; that it decides the
-    same again; and that a model that takes over another's state goes on like it, also when more updates are planned.
+    It checks: the declarations; that bad arguments are refused; that every group is used by at most `uses` updates, P an
+    update, none of a later version than the update starts from, and launched · uses = trained + waiting; that times are
+    ordered; that it decides the same again; and that a model that takes over another's state goes on like it, also when more
+    updates are planned.
 
     prompts, group_size: P and G; shards: what is on disk, for a model that needs it. Raises `AssertionError` listing every
     check that failed.
@@ -116,20 +118,20 @@ def _arguments(subject: _Subject) -> None:
 
 
 def _conservation(subject: _Subject) -> None:
-    run, prompts = subject.drive(), subject.context.prompts
+    run, prompts, uses = subject.drive(), subject.context.prompts, subject.fresh().uses
     batches = [batch for batch, _ in run.launches]
     assert len(batches) == len(set(batches)), "a batch is launched twice"
     existing = {GroupRef(shard.batch, group) for shard in subject.context.shards for group in range(shard.groups)}
-    used: set[GroupRef] = set()
+    used: Counter[GroupRef] = Counter()
     for update, groups in enumerate(run.taken):
         assert len(groups) == prompts, f"update {update} takes {len(groups)} groups, not {prompts}"
         launched = {ref for ref in run.times if run.versions[ref.batch] <= update} if subject.delay.generates else existing
         unknown = set(groups) - launched
         assert not unknown, f"update {update} takes {min(unknown)}, which is not launched by then"
-        again = used & set(groups) or {ref for ref in groups if groups.count(ref) > 1}
+        again = {ref for ref in groups if used[ref] == uses or groups.count(ref) > 1}
         assert not again, f"update {update} takes {min(again)} once more"
-        used |= set(groups)
-        left = len(launched) - len(used)
+        used.update(groups)
+        left = len(launched) * uses - used.total()
         assert run.waiting[update] == left, f"after update {update} it says that {run.waiting[update]} groups wait, not {left}"
 
 
