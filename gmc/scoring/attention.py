@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from gmc.scoring.packing import AttentionLayout, Bucket
+from gmc.scoring.varlen import runs_varlen, varlen_attention
 
 SHARED_PROMPT = "gmc_shared_prompt"
 """The name under which transformers finds this attention."""
@@ -90,9 +91,16 @@ def shared_prompt_attention(
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type == "cpu" and flash_kernels() is not None:
         output_NHD = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]
+    elif runs_varlen(query.device.type, value.dtype, query.shape[-1], _capability(query.device)):
+        output_NHD = varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)
     else:
         output_NHD = repeated_prompt_attention(query_NHD, key_NKD, value_NKD, layout, scale)
     return output_NHD.unsqueeze(0), None
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int] | None:
+    return torch.cuda.get_device_capability(device) if device.type == "cuda" and torch.version.cuda else None
 
 
 ALL_ATTENTION_FUNCTIONS.register(SHARED_PROMPT, shared_prompt_attention)
@@ -101,7 +109,7 @@ ALL_ATTENTION_FUNCTIONS.register(SHARED_PROMPT, shared_prompt_attention)
 def repeated_prompt_attention(
     query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float
 ) -> Tensor:
-    """The same attention by torch's public operator, for devices whose flash kernel is not called directly: output_NHD.
+    """The same attention by torch's public operator, where no flash kernel is called directly (float32 on a GPU): output_NHD.
 
     Keys and values of a prompt are repeated for each of its responses, which are padded to the longest in their group.
     """

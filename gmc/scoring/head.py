@@ -5,8 +5,9 @@ from torch import Tensor
 from torch.nn import LinearCrossEntropyOptions
 from torch.nn.functional import linear, linear_cross_entropy
 
-CHUNK_BYTES = 64 * 2**20
-"""Size of the float32 logits held at a time. The number of rows in a chunk follows from the vocabulary."""
+CHUNK_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
+"""Size of the float32 logits held at a time, by device. The number of rows in a chunk follows from the vocabulary: each chunk
+reads the whole head again, which on a GPU would cost more than the products of a small chunk."""
 
 
 def token_logp(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targets_R: Tensor, temperature: float) -> Tensor:
@@ -21,14 +22,14 @@ def token_logp(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, targ
         targets_R,
         linear_bias=None if bias_V is None else bias_V / temperature,
         reduction="none",
-        options=LinearCrossEntropyOptions(chunking_method=None, batch_chunk_size=_chunk_rows(weight_VD.shape[0])),
+        options=LinearCrossEntropyOptions(chunking_method=None, batch_chunk_size=chunk_rows(weight_VD)),
     )
 
 
 @torch.no_grad()
 def token_entropies(hidden_RD: Tensor, weight_VD: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
     """Entropy −Σ π log π (nats) of each next-token distribution: entropy_R."""
-    chunks = torch.split(hidden_RD.float(), _chunk_rows(weight_VD.shape[0]))
+    chunks = torch.split(hidden_RD.float(), chunk_rows(weight_VD))
     return torch.cat([logits_entropies(linear(chunk, weight_VD, bias_V), temperature) for chunk in chunks])
 
 
@@ -45,5 +46,6 @@ def logits_entropies(logits_RV: Tensor, temperature: float) -> Tensor:
     return -torch.xlogy(probabilities_RV, probabilities_RV).sum(-1)
 
 
-def _chunk_rows(vocabulary_size: int) -> int:
-    return max(CHUNK_BYTES // (4 * vocabulary_size), 16)
+def chunk_rows(weight_VD: Tensor) -> int:
+    """Rows of logits that are held at a time, at least 16."""
+    return max(CHUNK_BYTES.get(weight_VD.device.type, CHUNK_BYTES["cpu"]) // (4 * weight_VD.shape[0]), 16)

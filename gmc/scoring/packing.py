@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
@@ -50,18 +50,36 @@ class Prefix:
 
 
 @dataclass(frozen=True)
+class Spans:
+    """The same layout as bounds of a variable-length kernel: int32 positions where a segment ends and the next one starts.
+
+    segments_S: of all prompts and responses; prompts_P: of the prompts; reads_P: of all that is read after each prompt (its
+    responses stand together), counted from `first_response`, where the first response starts. longest_…: tokens of the longest
+    of each, 0 for reads when nothing is read.
+    """
+
+    segments_S: Tensor
+    prompts_P: Tensor
+    reads_P: Tensor
+    first_response: int
+    longest_segment: int
+    longest_prompt: int
+    longest_read: int
+
+
+@dataclass(frozen=True)
 class AttentionLayout:
     """Causal attention within each segment (buckets) plus each response's attention to its prompt (prefixes).
 
     prompts: [start, stop) of each prompt; they come first and in order, then the responses of the prefixes in order.
-    restore: for each packed position, its slot in the concatenation of all buckets.
+    restore: for each packed position, its slot in the concatenation of all buckets. spans: for a variable-length kernel.
     """
 
     prompts: tuple[tuple[int, int], ...]
-
     buckets: tuple[Bucket, ...]
     prefixes: tuple[Prefix, ...]
     restore: Tensor
+    spans: Spans
 
 
 @dataclass(frozen=True)
@@ -161,8 +179,20 @@ def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device:
         restore[index[slots]] = slots + first
         first += index.numel()
         buckets.append(Bucket(len(members), len(members[0].tokens), members[0].start, index.to(device), slots.to(device)))
-    spans = tuple((prompt.start, prompt.stop) for prompt in prompts)
-    return AttentionLayout(spans, tuple(buckets), tuple(prefixes), restore.to(device))
+    bounds = tuple((prompt.start, prompt.stop) for prompt in prompts)
+    return AttentionLayout(bounds, tuple(buckets), tuple(prefixes), restore.to(device), _spans(prompts, read, device))
+
+
+def _spans(prompts: Sequence[_Segment], read: Sequence[_Response], device: torch.device) -> Spans:
+    prompt_lengths = [len(prompt.tokens) for prompt in prompts]
+    read_lengths = [sum(len(each.read.tokens) for each in read if each.prompt is prompt) for prompt in prompts]
+    lengths = [*prompt_lengths, *(len(response.read.tokens) for response in read)]
+    segments, after_prompts, after_reads = (
+        torch.tensor([0, *accumulate(parts)], dtype=torch.int32, device=device)
+        for parts in (lengths, prompt_lengths, read_lengths)
+    )
+    longest = (max(lengths), max(prompt_lengths), max(read_lengths))
+    return Spans(segments, after_prompts, after_reads, prompts[-1].stop, *longest)
 
 
 def _pad(members: Sequence[_Segment]) -> tuple[Tensor, Tensor]:
