@@ -38,6 +38,7 @@ BY_VALUE_ELSEWHERE = {
     "optimizer/learning_rate_scale": "test_update_values.py",
     "optimizer/gradient_norm": "test_update_values.py",
     "optimizer/skipped": "test_update_values.py",
+    "delay/version_0_rate_share_so_far": "test_delays_version_0.py",
     "noise/token_spread": "test_session.py",
     "noise/response_spread": "test_session.py",
     "rollouts/groups_waiting": "test_scheduled_source.py",

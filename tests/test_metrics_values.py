@@ -103,6 +103,7 @@ def test_rollout_metrics(seed):
         "delay/max": max(delays),
         "delay/fourth_moment": average([d * d * d * d for d in delays]),
         "delay/length_correlation": pearson(lengths, delays),
+        "delay/version_0_share": sum(one.policy_version == 0 for one in rows) / len(rows),
         "response/length_mean": average(lengths),
         "response/length_max": max(lengths),
         "response/truncated_share": sum(one.finish_reason == "length" for one in rows) / len(rows),

@@ -70,6 +70,7 @@ def screen(found: dict[str, Any]) -> Group:
     parts: list[Any] = [head]
     if found["followers"]:
         parts.append(_followers(found["followers"]))
+    parts += [Text(warning, style="yellow") for warning in found["warnings"]]
     parts += [
         Text(f"{error['who']}, {error['age_seconds']:.0f} s ago: {error['error']}", style="red") for error in found["errors"]
     ]

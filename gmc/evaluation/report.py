@@ -91,10 +91,12 @@ def mcnemar_lines(comparison: Comparison) -> list[str]:
 def settings_line(result: Result) -> str:
     """Everything that decides the numbers of a result, in one line."""
     spec, model, versions = result.record["spec"], result.record["model"], result.record["versions"]
+    share = model.get("version_0_share")
+    learned = "" if share is None else f"{100 * share:.0f} % of the learning rate on rollouts of version 0, "
     return (
         f"{result.record['benchmark']}: temperature {spec['temperature']:g}, top-p {spec['top_p']:g}, "
         f"at most {spec['max_tokens']} tokens, prompt {spec['template_id']}, seed {spec['seed']}, "
-        f"weights {model['weights_hash'][:12]}, problems {result.record['problems']['content_hash'][:12]}, "
+        f"{learned}weights {model['weights_hash'][:12]}, problems {result.record['problems']['content_hash'][:12]}, "
         f"gmc {versions['gmc']}, torch {versions['torch']}, math-verify {versions['math-verify']}"
     )
 

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gmc.delays.version_0 import VERSION_0_SHARE
 from gmc.errors import UsageError
+from gmc.store.logs import read_metrics
 from gmc.store.policies import INFO_FILE, list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory, policy_name
 
@@ -18,13 +20,15 @@ BASE_LABEL = "base"
 class Candidate:
     """A policy to load.
 
-    source: what `load_model` takes; version: its policy version in a run, None outside of one; run_id: the run's, "" outside.
+    source: what `load_model` takes; version: its policy version in a run, None outside of one; run_id: the run's, "" outside;
+    version_0_share: of the learning rate summed over the updates that made it, the share on rollouts of version 0, where known.
     """
 
     label: str
     source: str
     version: int | None = None
     run_id: str = ""
+    version_0_share: float | None = None
 
     def subject(self, model: "LanguageModel", compute_dtype: str) -> "Subject":
         """The same policy, loaded: with the hashes of what was really loaded."""
@@ -65,7 +69,13 @@ def run_candidates(run: RunDirectory, policy: str) -> list[Candidate]:
 
     Raises `UsageError` when the run has none, or not that one.
     """
-    found = [Candidate(policy_name(version), str(path), version, run.run_id) for version, path in list_policies(run.policies)]
+    shares = [record.get(VERSION_0_SHARE) for record in read_metrics(run.metrics)]
+    found = [
+        Candidate(
+            policy_name(version), str(path), version, run.run_id, shares[version - 1] if 0 < version <= len(shares) else None
+        )
+        for version, path in list_policies(run.policies)
+    ]
     if not found:
         raise UsageError(
             f"{run.path}: no policy is published there yet; train first (gmc train), or evaluate a model with --model embedded"

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gmc.delays.base import GroupRef, delay_of
+from gmc.delays.version_0 import VERSION_0_SHARE, is_mostly_offline, warning
 from gmc.errors import DataError
 from gmc.live.claims import read_ledger
 from gmc.live.ending import has_ended
@@ -15,7 +16,7 @@ from gmc.store.policies import list_policies
 from gmc.store.run_directory import CHECKPOINT_NAME, ROLLOUT_NAME, RunDirectory
 from gmc.store.saved_settings import read_run_settings
 
-SHOWN_METRICS = ("reward/mean", "ratio/ess_share", "ratio/groups_capped_share", "optimizer/gradient_norm")
+SHOWN_METRICS = ("reward/mean", VERSION_0_SHARE, "ratio/ess_share", "ratio/groups_capped_share", "optimizer/gradient_norm")
 
 
 def overview(run: RunDirectory) -> dict[str, Any]:
@@ -29,8 +30,9 @@ def overview(run: RunDirectory) -> dict[str, Any]:
     metrics = read_metrics(run.metrics)
     versions = _versions(run)
     ledger = read_ledger(run)
-    trained_groups = {group for groups in used for group in groups}
-    trained = {group.batch for group in trained_groups}
+    trained = {group.batch for groups in used for group in groups}
+    delays = _summary(_delays(used, versions))
+    planned, delay = _planned(run)
     policies = list_policies(run.policies)
     heartbeats = read_heartbeats(run.followers)
     failed = [heartbeat for heartbeat in heartbeats.values() if heartbeat.error]
@@ -41,7 +43,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "model": run.record.model,
         "seed": run.record.seed,
         "updates": len(used),
-        "planned_updates": _planned(run),
+        "planned_updates": planned,
         "ended": has_ended(run),
         "policy_version": policies[-1][0] if policies else None,
         "checkpoint": max(_checkpoints(run), default=None),
@@ -50,10 +52,10 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "batches_made": len(versions),
         "batches_trained": len(trained),
         "batches_waiting": len(versions.keys() - trained),
-        "groups_trained": len(trained_groups),
-        "group_uses": sum(len(groups) for groups in used),
-        "uses_to_come": metrics[-1].get("rollouts/groups_waiting") if metrics else None,
-        "delays": _summary(_delays(used, versions)),
+        **_uses(used, metrics),
+        "delays": delays,
+        "delay": delay,
+        "warnings": _warnings(metrics[-1], delays, delay) if metrics and len(used) >= (planned or 0) else [],
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
         "trainer": _process(trainer, now) if trainer else None,
         "worker": run.holder(),
@@ -80,15 +82,34 @@ def _checkpoints(run: RunDirectory) -> list[int]:
     return [int(match[1]) for match, path in matches if match and is_ready(path)]
 
 
-def _planned(run: RunDirectory) -> int | None:
+def _planned(run: RunDirectory) -> tuple[int | None, str | None]:
+    """Number of updates and delay that the run was started with; None before training."""
     path = run.settings("train")
     if not path.is_file():
-        return None
-    train = read_run_settings(path).get("train")
+        return None, None
+    settings = read_run_settings(path)
+    train = settings.get("train")
     planned = train.get("updates") if isinstance(train, dict) else None
     if type(planned) is not int:
         raise DataError(f"{path}: damaged (train.updates is {planned!r}); restore it from a copy, or start another --run")
-    return planned
+    return planned, settings.get("delay")
+
+
+def _uses(used: Sequence[Sequence[GroupRef]], metrics: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """How often groups were used, for delays that use one more than once."""
+    return {
+        "groups_trained": len({group for groups in used for group in groups}),
+        "group_uses": sum(len(groups) for groups in used),
+        "uses_to_come": metrics[-1].get("rollouts/groups_waiting") if metrics else None,
+    }
+
+
+def _warnings(last: dict[str, Any], delays: dict[str, float] | None, delay: str | None) -> list[str]:
+    """What the end of a run says of it: `last` are the metrics of its last update."""
+    share = last.get(VERSION_0_SHARE)
+    if share is None or not is_mostly_offline(share) or delays is None or not delays["max"]:
+        return []
+    return [warning(share, str(delay))]
 
 
 def _delays(used: Sequence[Sequence[GroupRef]], versions: dict[int, int]) -> list[int]:

@@ -34,6 +34,7 @@ def rollout_metrics(groups: Groups, update: int) -> dict[str, float]:
         "delay/max": max(delays),
         "delay/fourth_moment": mean([delay**4 for delay in delays]),
         "delay/length_correlation": correlation(lengths, delays),
+        "delay/version_0_share": mean([float(row.policy_version == 0) for row in rows]),
         "response/length_mean": mean(lengths),
         "response/length_max": max(lengths),
         "response/truncated_share": mean([float(row.finish_reason == "length") for row in rows]),

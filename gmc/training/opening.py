@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class
+from gmc.delays.version_0 import mass_of_run
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.models import weights_hash
@@ -13,7 +14,7 @@ from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates
 from gmc.store.checkpoints import Checkpoint, load_newest
-from gmc.store.logs import read_used
+from gmc.store.logs import read_metrics, read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.training.anchors import Anchors
@@ -57,7 +58,10 @@ def open_session(
 
     source = open_source(place, updater, imports)
     if checkpoint:
-        source.load_state_dict(checkpoint.extra["source"], read_used(run.used))
+        used = read_used(run.used)
+        source.load_state_dict(checkpoint.extra["source"], used)
+        versions = {stored.batch: stored.version for stored in place.store.list()}
+        updater.rate_mass = mass_of_run(used, versions, read_metrics(run.metrics))
     live = delay_class(settings.delay).live
     session = Session(
         run,

@@ -11,6 +11,7 @@ from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
 from gmc.store.run_directory import RunDirectory
 from gmc.training.loop import Observer, train
+from gmc.training.offline import OfflineWarning
 from gmc.training.opening import open_session
 from gmc.training.session import Session
 
@@ -21,8 +22,9 @@ log = logging.getLogger(__name__)
 class TrainingResult:
     """How a training run ended.
 
-    updates: made so far, those of earlier commands included; finished: whether all planned ones are made; metrics: of the
-    last update made now, empty when none was.
+    updates: made so far, those of earlier commands included; finished: whether all planned ones are made; version_0_share: of
+    the learning rate summed over all these updates, the share that fell on rollouts of version 0, None before the first step;
+    metrics: of the last update made now, empty when none was.
     """
 
     run: Path
@@ -31,6 +33,7 @@ class TrainingResult:
     updates: int
     planned_updates: int
     finished: bool
+    version_0_share: float | None
     metrics: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, object]:
@@ -93,8 +96,13 @@ def train_run(
         _log_start(session, directory)
         watch = _Watch(observer or Observer())
         watch.opened(session.version, session.planned_updates, _responses_to_fill(session, settings))
+        offline = OfflineWarning(settings)
+        if not session.version:
+            offline.before(session.planned_updates)
         finished = _train(session, watch, lambda: ranks.any(stopping()))
         _log_nothing_learned(watch)
+        if watch.updates and finished:
+            offline.look(session.updater.rate_mass)
         if finished:
             session.finish()
     return TrainingResult(
@@ -104,6 +112,7 @@ def train_run(
         session.version,
         session.planned_updates,
         finished,
+        session.updater.rate_mass.share,
         watch.last,
     )
 

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from gmc.config.settings import RunSettings
+from gmc.delays.version_0 import VERSION_0_SHARE, RateMass, applied_rate
 from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
@@ -31,7 +32,7 @@ class NonFiniteError(GmcError):
 @dataclass
 class Updater:
     """Applies updates to `model` in place. planned_updates: the horizon N of the learning rate. ranks: who takes part; each
-    has the scorer that shares the work with them, and all end with the same weights."""
+    has the scorer that shares the work with them, and all end with the same weights. rate_mass: of all updates so far."""
 
     model: LanguageModel
     scorer: Scorer
@@ -41,6 +42,7 @@ class Updater:
     settings: RunSettings
     planned_updates: int
     ranks: Ranks = ALONE
+    rate_mass: RateMass = field(default_factory=RateMass)
 
     def run(self, groups: Groups, update: int) -> dict[str, float]:
         """Train on the groups of one update and return its metrics.
@@ -78,6 +80,9 @@ class Updater:
             "optimizer/skipped": float(isinstance(gradient, Skip)),
             "time/update_seconds": time.perf_counter() - started,
         }
+        self.rate_mass.add(update, applied_rate(metrics), [group[0].policy_version for group in groups])
+        if self.rate_mass.share is not None:
+            metrics[VERSION_0_SHARE] = self.rate_mass.share
         return metrics
 
     def _assemble(self, groups: Groups, current: Forward, update: int) -> Batch:

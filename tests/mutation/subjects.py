@@ -16,6 +16,7 @@ DELAYS = [
     "test_delays_fixed.py",
     "test_delays_steady.py",
     "test_delays_reuse.py",
+    "test_delays_version_0.py",
     "test_delays_spec.py",
     "test_delays_clock.py",
     "test_delays_calibration.py",

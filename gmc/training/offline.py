@@ -1,0 +1,41 @@
+"""Saying that a run is mostly offline: before hours are spent on it where that is known, else at its end."""
+
+import logging
+
+from gmc.config.settings import RunSettings
+from gmc.delays.registry import delay_class, parse_delay
+from gmc.delays.version_0 import RateMass, forecast, warning
+from gmc.training.optimizer import learning_rate
+
+log = logging.getLogger(__name__)
+
+
+class OfflineWarning:
+    """Warns once that more than half of the learning rate falls on rollouts of version 0 that are stale."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self._said = False
+
+    def before(self, planned_updates: int) -> None:
+        """Look ahead from update 0, if the delay's decisions depend on nothing that is yet to come."""
+        settings, rollout = self._settings, self._settings.rollout
+        delay = delay_class(settings.delay)
+        if delay.live or delay.needs_existing_shards:
+            return
+        delays = parse_delay(
+            settings.delay,
+            prompts=rollout.prompts,
+            group_size=rollout.group_size,
+            seed=settings.seed,
+            updates=planned_updates,
+        )
+        if delays.first_launches is not None:
+            rates = [learning_rate(update, planned_updates, settings.optimizer) for update in range(planned_updates)]
+            self.look(forecast(delays, rollout.prompts, rollout.group_size, rates))
+
+    def look(self, mass: RateMass) -> None:
+        """Warn if this is mostly offline and nothing was said yet."""
+        if mass.mostly_offline and mass.share is not None and not self._said:
+            self._said = True
+            log.warning("%s", warning(mass.share, self._settings.delay))
