@@ -30,9 +30,16 @@ def test_the_batch_holds_what_the_rows_hold():
     for row in (row for group in rows for row in group):
         row.trainer_entropies = [0.5 * token for token in row.response_token_ids]
         row.policy_version = VERSION + row.sample
-    norms = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    batch = assembled(frozenset(Need) - {Need.ANCHOR_LOGP}, rows, computed={Need.SCORE_NORMS: norms})
+        row.engine_logprobs = [value - 0.125 * (row.sample + 1) for value in row.trainer_logprobs]
+    norms, initial_BT = torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.full((4, WIDTH), -2.5)
+    computed = {Need.SCORE_NORMS: norms, Need.REFERENCE_LOGP: initial_BT}
+    batch = assembled(frozenset(Need) - {Need.ANCHOR_LOGP}, rows, computed=computed)
     assert torch.equal(batch.behavior_logp_BT, padded(BEHAVIOR))
+    engine = [[value - 0.125 * (b % 2 + 1) for value in row] for b, row in enumerate(BEHAVIOR)]
+    assert torch.equal(batch.engine_logp_BT, padded(engine))
+    apart = padded([[0.125 * (b % 2 + 1)] * len(row) for b, row in enumerate(BEHAVIOR)])
+    torch.testing.assert_close(batch.log_mismatch_BT, apart, rtol=0, atol=1e-6)
+    assert torch.equal(batch.reference_logp_BT, initial_BT)
     assert torch.equal(batch.behavior_entropy_BT, padded([[0.5 * t for t in range(length)] for length in flat_lengths()]))
     assert torch.equal(batch.lag_BT, torch.tensor([[5.0] * WIDTH, [4.0] * WIDTH] * 2))
     assert torch.equal(batch.log_score_norm_B, norms)
@@ -64,6 +71,17 @@ def test_a_column_that_a_shard_lacks_is_named_with_the_cure():
             behavior_logp(rows, kind, WIDTH)
     with pytest.raises(DataError, match=r"has no trainer_entropies; sample again with --set rollout\.entropies=true"):
         behavior_entropy(groups(), WIDTH)
+
+
+def test_both_kinds_of_log_probs_are_there_or_refused():
+    both = frozenset({Need.BEHAVIOR_LOGP, Need.ENGINE_LOGP})
+    with pytest.raises(DataError, match=r"batch 5: its shard has no engine_logprobs; sample again with gmc, or choose a rule"):
+        assembled(both)
+    rows = groups()
+    for row in (row for group in rows for row in group):
+        row.engine_logprobs = row.trainer_logprobs
+    with pytest.raises(UsageError, match=r"weighs the engine's log-probs against the trainer's.*use --logprobs trainer"):
+        assembled(both, rows, logprob_kind="engine")
 
 
 def test_groups_of_two_sizes_are_refused():

@@ -14,16 +14,20 @@ from typer.testing import CliRunner
 from gmc import comparison
 from gmc.cli.app import app
 from gmc.comparison.compare import compare_rules
+from gmc.comparison.measure import Measurer
 from gmc.comparison.stored import load_stored
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, UsageError
+from gmc.estimators.batch import Need
+from gmc.estimators.gmc import GMC
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.registry import build_estimator
 from gmc.grading.grade import Verdict
-from gmc.models import tokenizer_hash, weights_hash
+from gmc.models import load_model, tokenizer_hash, weights_hash
 from gmc.scoring.scorer import Scorer
 from gmc.store.policies import publish_policy
+from gmc.store.shards.groups import token_ids
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.writer import write_shard
 
@@ -264,6 +268,33 @@ def test_the_command_as_json(run):
     assert record["responses"] == PROMPTS * GROUP_SIZE
     assert [row["name"] for row in record["rows"]] == ["gmc"]
     assert record["rows"][0]["weights"]["kept_share"] == 1.0
+
+
+@pytest.mark.unit
+def test_the_initial_policy_is_looked_for_beside_the_one_given(model, run, shards):
+    rule = build_estimator("grpo", {"kl": 0.1})
+    given = load_model(run / "policies" / "v000001")
+    stored = load_stored(run, given, shards=8)
+    found = Measurer(Scorer(given), stored).batch(rule).reference_logp_BT
+    assert torch.equal(found, Scorer(model).score(*token_ids(stored.groups)).logp_BT)
+    stored = load_stored(shards, model, shards=8, policy_version=4)
+    assert "v000000 is not there" in compare_rules([rule], Scorer(model), stored).not_measured["grpo"]
+
+
+def not_measured(model, folder, rule):
+    return compare_rules([rule], Scorer(model), load_stored(folder, model, shards=8)).not_measured
+
+
+@pytest.mark.unit
+def test_a_rule_that_needs_both_kinds_of_log_probs_is_not_measured_on_one(model, tmp_path):
+    class Both(GMC):
+        needs = GMC.needs | {Need.ENGINE_LOGP}
+
+    write_rollouts(tmp_path, model, batches=1, kinds=("engine",))
+    assert "use --logprobs trainer" in not_measured(model, tmp_path, Both())["gmc"]
+    write_rollouts(tmp_path, model, batches=1, first=1, kinds=("trainer",))
+    (tmp_path / "b000000-v000000.parquet").unlink()
+    assert "has no engine_logprobs" in not_measured(model, tmp_path, Both())["gmc"]
 
 
 @pytest.mark.unit

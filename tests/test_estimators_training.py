@@ -6,9 +6,14 @@ import pytest
 import torch
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
+from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Need
 from gmc.grading import Grader
 from gmc.grading.grade import Verdict
 from gmc.models import load_model
+from gmc.scoring.scorer import Scorer
+from gmc.store.shards.groups import token_ids
+from gmc.store.shards.reader import read_shard
 from gmc.training.anchors import Anchors
 from gmc.training.update import Updater
 
@@ -16,6 +21,7 @@ RULES = {
     "gac": ["estimator.name=gac", "estimator.base.name=gmc", "estimator.base.epsilon=auto", "estimator.c_high=0.06"],
     "vcpo": ["estimator.name=vcpo"],
     "a3po": ["estimator.name=a3po", "estimator.outer_cap=5"],
+    "grpo": ["estimator.name=grpo", "estimator.kl=0.2"],
     "decoupled-ppo": ["estimator.name=decoupled-ppo", "estimator.anchor_lag=2"],
 }
 
@@ -56,6 +62,57 @@ def test_a_resumed_run_equals_the_uninterrupted_one(rule, tmp_path, monkeypatch)
     assert metrics_of(broken) == metrics_of(whole)
     assert weights_of(broken) == weights_of(whole)
     assert any(record["optimizer/gradient_norm"] > 0 for record in metrics_of(whole))
+
+
+class Watcher(Estimator):
+    """Plain token weighting that needs both kinds of log-probs and the initial policy, and keeps what it sees."""
+
+    name = "watcher"
+    scope = "token"
+    needs = frozenset({Need.BEHAVIOR_LOGP, Need.ENGINE_LOGP, Need.REFERENCE_LOGP})
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def objective(self, batch):
+        self.seen.append(batch)
+        return batch.log_ratio_BT.detach().clamp(max=1).exp() * batch.advantages_B1 * batch.logp_BT
+
+
+@pytest.mark.train
+def test_engine_log_probs_are_those_of_the_shards_and_the_reference_is_the_initial_policy_before_and_after_a_resume(
+    tmp_path, monkeypatch
+):
+    rule, path = Watcher(), tmp_path / "run"
+    monkeypatch.setattr("gmc.training.opening.build_rule", lambda _: rule)
+    small = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=0"]
+    for updates in (2, 4):
+        train_run(path, small_settings(*small, f"train.updates={updates}"), resume=updates > 2)
+    assert torch.equal(rule.seen[0].reference_logp_BT, rule.seen[0].logp_BT.detach())
+    initial = Scorer(load_model("embedded"))
+    for update, batch in enumerate(rule.seen):
+        rows = read_shard(path / "rollouts" / f"b{update:06d}-v{update:06d}.parquet").rollouts
+        for engine_T, trainer_T, row in zip(batch.engine_logp_BT, batch.behavior_logp_BT, rows, strict=True):
+            assert engine_T[: len(row.engine_logprobs)].tolist() == row.engine_logprobs
+            assert trainer_T[: len(row.trainer_logprobs)].tolist() == row.trainer_logprobs
+        scored = initial.score(*token_ids([rows[:4], rows[4:]]))
+        assert torch.equal(batch.reference_logp_BT, scored.logp_BT)
+    assert not torch.equal(rule.seen[3].reference_logp_BT, rule.seen[3].logp_BT.detach())
+
+
+@pytest.mark.train
+def test_a_penalty_changes_nothing_before_the_policy_has_moved(tmp_path):
+    small = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=0", "estimator.name=grpo", "train.publish_every=1"]
+    for kl in (0.0, 0.5):
+        train_run(tmp_path / str(kl), small_settings(*small, "train.updates=2", f"estimator.kl={kl}"))
+    first, second = (
+        {(tmp_path / kl / "policies" / version / "model.safetensors").read_bytes() for kl in ("0.0", "0.5")}
+        for version in ("v000001", "v000002")
+    )
+    assert (len(first), len(second)) == (1, 2)
+    before, after = (record["grpo/kl"] for record in metrics_of(tmp_path / "0.5"))
+    assert before == 0 < after
 
 
 @pytest.mark.train

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.config.layers import FIELDS, Layers, flatten, unflatten
+from gmc.errors import UsageError
 from gmc.estimators.batch import Need
 from gmc.estimators.gmc import GMC
 from gmc.estimators.registry import list_estimators
@@ -70,6 +71,14 @@ def test_a_rule_that_needs_entropies_has_them_switched_on(said, monkeypatch):
     settings = resolve_settings(assignments=said)
     assert settings.rollout.entropies
     assert settings.origins["rollout.entropies"] == ("--set" if said == ["rollout.entropies=true"] else "rule")
+
+
+def test_a_rule_that_weighs_the_engine_against_the_trainer_is_refused_where_the_trainers_log_probs_are_left_out(monkeypatch):
+    assert resolve_settings(assignments=["rollout.logprobs=engine"]).rollout.logprobs == "engine"
+    monkeypatch.setattr(GMC, "needs", GMC.needs | {Need.ENGINE_LOGP})
+    assert resolve_settings().rollout.logprobs == "trainer"
+    with pytest.raises(UsageError, match="use --logprobs trainer"):
+        resolve_settings(assignments=["rollout.logprobs=engine"])
 
 
 def test_a_later_name_drops_the_settings_of_an_earlier_rule_in_any_order_of_a_file():

@@ -12,7 +12,7 @@ from gmc.errors import DataError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.registry import build_estimator
-from gmc.training.anchors import Anchors
+from gmc.training.anchors import Anchors, Reference
 from gmc.training.update import NonFiniteError, Updater
 
 pytestmark = pytest.mark.unit
@@ -26,7 +26,7 @@ class Watcher(Estimator):
     name, summary, formula, reference = "watcher", "token ratio times advantage", "r A", "here"
     scope = "token"
     anchor_lag = 2
-    needs = frozenset({Need.BEHAVIOR_LOGP, Need.LAGS, Need.PLANNED_UPDATES, Need.ANCHOR_LOGP, Need.SCORE_NORMS})
+    needs = frozenset(Need) - {Need.ENGINE_LOGP, Need.BEHAVIOR_ENTROPY}
     factor = 1.0
 
     def __init__(self) -> None:
@@ -41,6 +41,7 @@ class Watcher(Estimator):
 def make(rule: Estimator, *assignments: str) -> Updater:
     updater = make_updater(rule, *assignments, planned=PLANNED)
     updater.anchors = Anchors(updater.model.network, rule.anchor_lag)
+    updater.reference = Reference(updater.model.network)
     return updater
 
 
@@ -50,7 +51,7 @@ def require_rows(found: torch.Tensor, wanted: Any) -> None:
         assert found[b, :length].tolist() == pytest.approx([wanted(b, t) for t in range(length)], rel=1e-6)
 
 
-def test_log_probs_are_of_now_of_the_behavior_and_of_the_anchor():
+def test_log_probs_are_of_now_of_the_behavior_of_the_anchor_and_of_the_start():
     rule = Watcher()
     updater, history = make(rule), []
     for update in range(3, 8):
@@ -59,6 +60,7 @@ def test_log_probs_are_of_now_of_the_behavior_and_of_the_anchor():
         batch, now, anchor = rule.seen[-1], history[-1], history[max(0, len(history) - 3)]
         require_rows(batch.logp_BT.detach(), lambda b, t, at=now: logp(at, b, t))
         require_rows(batch.anchor_logp_BT, lambda b, t, at=anchor: logp(at, b, t))
+        require_rows(batch.reference_logp_BT, lambda b, t: logp(START, b, t))
         require_rows(batch.behavior_logp_BT, lambda b, t: logp(START, b, t) - SHIFT[b][t])
         require_rows(batch.lag_BT, lambda b, t, lag=update - 3: lag)
         assert updater.model.values != now, "the weights of now are back, and moved"

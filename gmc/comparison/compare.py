@@ -8,7 +8,7 @@ from typing import Any
 from gmc.comparison.fresh import fresh_gradients, mean_gradient
 from gmc.comparison.measure import Measurer, Weights, cosine
 from gmc.comparison.stored import StoredBatch
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.errors import EstimatorStageError
 from gmc.estimators.gradient import Gradient
@@ -77,7 +77,7 @@ def compare_rules(
     for rule in rules:
         try:
             rows.append(_row(rule, measurer, reference, on_policy, normalizer))
-        except (DataError, EstimatorStageError) as error:
+        except (DataError, UsageError, EstimatorStageError) as error:
             not_measured[rule.name] = str(error)
         advance(1)
     log_rho_B = measurer.log_rho_B

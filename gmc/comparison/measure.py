@@ -23,6 +23,9 @@ from gmc.scoring.scorer import Scorer
 from gmc.store.run_directory import policy_name
 from gmc.store.shards.groups import token_ids
 
+COMPUTED = (Need.SCORE_NORMS, Need.ANCHOR_LOGP, Need.REFERENCE_LOGP)
+"""Needs that a model has to be run for."""
+
 NOT_MEASURED = "it was not measured. Run gmc.testing.check_estimator on the rule, or report this to its package"
 
 
@@ -55,9 +58,7 @@ class Measurer:
 
     def batch(self, rule: Estimator) -> Batch:
         """The batch with what the rule needs. Raises `DataError` when the shards or the policy folder lack something."""
-        computed: Mapping[Need, Tensor] = {
-            need: self._compute(need, rule) for need in (Need.SCORE_NORMS, Need.ANCHOR_LOGP) if need in rule.needs
-        }
+        computed: Mapping[Need, Tensor] = {need: self._compute(need, rule) for need in COMPUTED if need in rule.needs}
         return assemble(
             self._stored.groups,
             self._current.logp_BT,
@@ -88,20 +89,25 @@ class Measurer:
     def _compute(self, need: Need, rule: Estimator) -> Tensor:
         key = (need, rule.anchor_lag if need is Need.ANCHOR_LOGP else 0)
         if key not in self._computed:
-            scores = need is Need.SCORE_NORMS
-            self._computed[key] = self._scorer.log_score_norms(*self._ids) if scores else self._anchor(rule.anchor_lag)
+            self._computed[key] = self._run(need, rule.anchor_lag)
         return self._computed[key]
 
-    def _anchor(self, lag: int) -> Tensor:
+    def _run(self, need: Need, lag: int) -> Tensor:
+        if need is Need.SCORE_NORMS:
+            return self._scorer.log_score_norms(*self._ids)
+        if need is Need.REFERENCE_LOGP:
+            return self._logp_of(0, "the initial policy")
+        return self._logp_of(max(0, self._stored.version - lag), f"the policy {lag} updates back")
+
+    def _logp_of(self, version: int, what: str) -> Tensor:
         model = self._scorer.model
-        wanted = max(0, self._stored.version - lag)
-        if wanted == self._stored.version:
+        if version == self._stored.version:
             return self._current.logp_BT
-        folder = Path(model.source).parent / policy_name(wanted)
+        folder = Path(model.source).parent / policy_name(version)
         if not folder.is_dir():
-            raise DataError(f"needs the policy {lag} updates back, and {folder} is not there")
-        anchor = Scorer(load_model(folder, device=str(model.device)), temperature=self._stored.sampling.temperature)
-        return anchor.score(*self._ids).logp_BT
+            raise DataError(f"needs {what}, and {folder} is not there")
+        other = Scorer(load_model(folder, device=str(model.device)), temperature=self._stored.sampling.temperature)
+        return other.score(*self._ids).logp_BT
 
     def _weights(self, gradient_BT: Tensor, batch: Batch) -> Weights:
         counted_B = (batch.advantages_B1[:, 0] != 0) & (batch.lengths_B > 0)

@@ -15,9 +15,11 @@ class Need(StrEnum):
     """Something a rule asks the trainer to bring. Nothing undeclared is computed, and reading it is an error."""
 
     BEHAVIOR_LOGP = "behavior log-probs"
+    ENGINE_LOGP = "engine log-probs"
     LAGS = "version lags"
     BEHAVIOR_ENTROPY = "behavior entropies"
     ANCHOR_LOGP = "anchor log-probs"
+    REFERENCE_LOGP = "reference log-probs"
     SCORE_NORMS = "score norms"
     PLANNED_UPDATES = "planned updates"
 
@@ -91,6 +93,20 @@ class Batch:
         return self.log_rho_B.reshape(self.rewards_PG.shape)
 
     @property
+    def engine_logp_BT(self) -> Tensor:
+        """Log-probs of the sampled tokens as the engine that sampled them reported them. `Need.ENGINE_LOGP`.
+
+        A rule that needs them gets the trainer's for `behavior_logp_BT`: the same weights scored by two programs.
+        """
+        return self._bring(Need.ENGINE_LOGP)
+
+    @property
+    def log_mismatch_BT(self) -> Tensor:
+        """log μ of the trainer − log μ of the engine per token, masked. `Need.BEHAVIOR_LOGP` and `Need.ENGINE_LOGP`."""
+        difference_BT = self.behavior_logp_BT - self.engine_logp_BT
+        return torch.where(self.mask_BT, difference_BT, torch.zeros_like(difference_BT))
+
+    @property
     def lag_BT(self) -> Tensor:
         """Version lag d of each token, in updates (float). `Need.LAGS`."""
         return self._bring(Need.LAGS)
@@ -104,6 +120,11 @@ class Batch:
     def anchor_logp_BT(self) -> Tensor:
         """Log-probs under the policy `anchor_lag` updates back. `Need.ANCHOR_LOGP`."""
         return self._bring(Need.ANCHOR_LOGP)
+
+    @property
+    def reference_logp_BT(self) -> Tensor:
+        """Log-probs under the initial policy, version 0. `Need.REFERENCE_LOGP`."""
+        return self._bring(Need.REFERENCE_LOGP)
 
     @property
     def log_score_norm_B(self) -> Tensor:

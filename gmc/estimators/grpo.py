@@ -3,14 +3,19 @@
 from pydantic import Field
 from torch import Tensor
 
-from gmc.estimators.base import Estimator, EstimatorSettings, group_centered
+from gmc.estimators.base import group_centered
 from gmc.estimators.batch import Batch
+from gmc.estimators.kl import KLEstimator, KLSettings
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.surrogates import clamped_log_ratio, clipped_surrogate
 
 
-class GRPO(Estimator):
-    """min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) per token, with r against the behavior policy; no dual clip, no KL."""
+class GRPO(KLEstimator):
+    """min(r·A, clip(r, 1−ε_low, 1+ε_high)·A) per token, with r against the behavior policy; no dual clip.
+
+    With `kl` above 0, β·k3 to the initial policy is subtracted at each token, as the paper of GRPO has it; the
+    baseline of arXiv 2610.01896 trains without.
+    """
 
     name = "grpo"
     summary = "Vanilla GRPO: two-sided clipped token ratios, group-centered advantage"
@@ -21,7 +26,7 @@ class GRPO(Estimator):
     bounded = False
     normalizer = Normalizer.SEQ_MEAN_TOKEN_MEAN
 
-    class Settings(EstimatorSettings):
+    class Settings(KLSettings):
         """epsilon_low, epsilon_high: half-widths of the clip range."""
 
         epsilon_low: float = Field(0.2, gt=0, lt=1, description="ratios are clipped below at 1 - epsilon_low")
@@ -35,4 +40,4 @@ class GRPO(Estimator):
         """The clipped surrogate; tokens on the clipped side have zero gradient."""
         ratio_BT = clamped_log_ratio(batch).exp()
         low, high = 1 - self.settings.epsilon_low, 1 + self.settings.epsilon_high
-        return clipped_surrogate(ratio_BT, batch.advantages_B1, low, high)
+        return self.penalized(clipped_surrogate(ratio_BT, batch.advantages_B1, low, high), batch)

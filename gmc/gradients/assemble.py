@@ -17,6 +17,24 @@ def behavior_logp(groups: Groups, kind: str, width: int) -> Tensor:
     return _padded(groups, column, width, f"train with --logprobs {'engine' if kind == 'trainer' else 'trainer'}")
 
 
+def engine_logp(groups: Groups, kind: str, width: int) -> Tensor:
+    """Stored log-probs of the engine, for a rule that weighs them against the trainer's, as a padded float32 tensor (B, width).
+
+    kind: of the behavior log-probs. Raises what `require_both_kinds` does, and `DataError` when a shard lacks the engine's.
+    """
+    require_both_kinds(kind)
+    return _padded(groups, "engine_logprobs", width, "sample again with gmc, or choose a rule that needs the trainer's alone")
+
+
+def require_both_kinds(kind: str) -> None:
+    """Raise `UsageError` where the behavior log-probs are the engine's: nothing is left to weigh them against."""
+    if kind == "engine":
+        raise UsageError(
+            "the rule weighs the engine's log-probs against the trainer's, which --logprobs engine leaves out; "
+            "use --logprobs trainer"
+        )
+
+
 def behavior_entropy(groups: Groups, width: int) -> Tensor:
     """Stored behavior entropies (nats) as a padded float32 tensor (B, width). Raises `DataError` when they are absent."""
     return _padded(groups, "trainer_entropies", width, "sample again with --set rollout.entropies=true")
@@ -51,7 +69,8 @@ def assemble(
 ) -> Batch:
     """The update batch with exactly what `needs` names. `computed` holds what only the model could give.
 
-    Raises `DataError` when a shard lacks a column that is needed, `UsageError` when groups differ in size.
+    Raises `DataError` when a shard lacks a column that is needed, `UsageError` when groups differ in size, or when a rule needs
+    both kinds of log-probs and the run has one.
     """
     sizes = {len(group) for group in groups}
     if len(sizes) != 1:
@@ -60,6 +79,8 @@ def assemble(
     brought = dict(computed)
     if Need.BEHAVIOR_LOGP in needs:
         brought[Need.BEHAVIOR_LOGP] = behavior_logp(groups, logprob_kind, width).to(device)
+    if Need.ENGINE_LOGP in needs:
+        brought[Need.ENGINE_LOGP] = engine_logp(groups, logprob_kind, width).to(device)
     if Need.BEHAVIOR_ENTROPY in needs:
         brought[Need.BEHAVIOR_ENTROPY] = behavior_entropy(groups, width).to(device)
     if Need.LAGS in needs:

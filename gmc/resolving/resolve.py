@@ -18,6 +18,7 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.composition import ComposedEstimator
 from gmc.estimators.registry import build_estimator
+from gmc.gradients.assemble import require_both_kinds
 from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
 from gmc.problems.templates import default_template, get_template
 
@@ -27,7 +28,8 @@ RULE = "estimator."
 def resolve(layers: Layers) -> RunSettings:
     """Every setting with the value in force and its origin.
 
-    Raises `UsageError` for a rule, a benchmark or a template that is not there, and for a setting that the rule refuses.
+    Raises `UsageError` for a rule, a benchmark or a template that is not there, for a setting that the rule refuses, and for
+    log-probs of one kind where the rule needs both.
     """
     values, origins = dict(layers.values), dict(layers.origins)
     rule = _build_rule(values)
@@ -45,6 +47,8 @@ def resolve(layers: Layers) -> RunSettings:
     for key, value in {"rollout.entropies": Need.BEHAVIOR_ENTROPY in rule.needs, "train.normalizer": rule.normalizer}.items():
         if key not in values or (value is True and not values[key]):
             values[key], origins[key] = value, "rule"
+    if Need.ENGINE_LOGP in rule.needs:
+        require_both_kinds(values["rollout.logprobs"])
     _fill_samples(values, origins)
     get_template(values["problems.template"])
     try:

@@ -22,8 +22,8 @@ def make_batch(
     """A batch with these token log-ratios log π − log μ and rewards; log π ≤ 0 and log μ ≤ 0.
 
     lengths_B: response lengths, default all T. brought: replaces or adds to the default, which is behavior log-probs, lags of
-    one update, entropies of one nat, an anchor equal to the current policy, score norms equal to the length, and 100
-    planned updates.
+    one update, entropies of one nat, an engine equal to the trainer, an anchor and a reference equal to the current policy,
+    score norms equal to the length, and 100 planned updates.
     """
     sequences, tokens = log_ratio_BT.shape
     lengths = torch.tensor(list(lengths_B) if lengths_B is not None else [tokens] * sequences)
@@ -35,7 +35,9 @@ def make_batch(
         Need.BEHAVIOR_LOGP: logp_BT - log_ratio_BT,
         Need.LAGS: ones_BT,
         Need.BEHAVIOR_ENTROPY: ones_BT,
+        Need.ENGINE_LOGP: logp_BT - log_ratio_BT,
         Need.ANCHOR_LOGP: logp_BT.clone(),
+        Need.REFERENCE_LOGP: logp_BT.clone(),
         Need.SCORE_NORMS: lengths.to(logp_BT.dtype).log(),
         Need.PLANNED_UPDATES: torch.tensor(100),
     }
@@ -56,7 +58,8 @@ def random_batch(
 ) -> Batch:
     """A random batch of 0/1 rewards and uneven lengths, the last response of the first group empty.
 
-    spread: standard deviation of a token's log-ratio. on_policy: all ratios 1, all lags 0, anchor equal to the current policy.
+    spread: standard deviation of a token's log-ratio. on_policy: all ratios 1, all lags 0, engine equal to the trainer, anchor
+    and reference equal to the current policy.
     needs: what the batch brings; anything else raises `UndeclaredNeedError` when read.
     """
     draw = torch.Generator().manual_seed(seed)
@@ -82,6 +85,8 @@ def random_batch(
         Need.ANCHOR_LOGP: logp_BT if on_policy else behavior_BT + 0.5 * log_ratio_BT + noise_BT,
         Need.SCORE_NORMS: lengths.double().log() + normal(sequences),
         Need.PLANNED_UPDATES: torch.tensor(100),
+        Need.ENGINE_LOGP: behavior_BT if on_policy else behavior_BT + 0.2 * normal(sequences, max_tokens),
+        Need.REFERENCE_LOGP: logp_BT if on_policy else behavior_BT + 0.5 * normal(sequences, max_tokens),
     }
     brought = {
         need: value.to(dtype) if value.is_floating_point() else value for need, value in everything.items() if need in needs

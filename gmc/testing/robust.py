@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator
-from gmc.estimators.batch import Batch
+from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.testing.batches import make_batch, take_rows, with_logp
 from gmc.testing.rule import SEEDS, Rule
@@ -17,7 +17,6 @@ from gmc.testing.stages import run_stages
 
 def check_extreme_ratios(rule: Rule) -> None:
     """Log-ratios of ±800 give finite float32 gradients: at most e^20 in weight, and far less where declared bounded."""
-    bounded = rule.declared.bounded
     for seed in SEEDS:
         draw = torch.Generator().manual_seed(seed)
         sign_B1 = torch.where(torch.rand(12, 1, generator=draw) < 0.5, -1.0, 1.0)
@@ -28,14 +27,26 @@ def check_extreme_ratios(rule: Rule) -> None:
         for log_ratio_BT in extremes:
             rewards_PG = torch.randint(0, 2, (3, 4), generator=draw).float()
             batch = make_batch(log_ratio_BT, rewards_PG)
-            outcome = rule.outcome(batch)
-            gradient_BT = outcome.gradient_BT
-            assert torch.isfinite(gradient_BT).all(), "log-ratios of ±800 give a gradient that is not finite"
-            assert 0 < outcome.learning_rate_scale < math.inf, "log-ratios of ±800 break the learning-rate scale"
-            limit = math.exp(LOG_RATIO_CLAMP) if not bounded else math.exp(LOG_RATIO_CLAMP - 5)
-            largest = float(gradient_BT.abs().max()) / max(1.0, float(outcome.advantages_PG.abs().max()))
-            declared = "bounded" if bounded else f"unbounded, to be clamped at e^{LOG_RATIO_CLAMP:g}"
-            assert largest <= limit * 1.001, f"a weight reaches {largest:.3g}, but the rule is declared {declared}"
+            for extreme in (batch, _with_far_policies(batch, log_ratio_BT)):
+                _check_gradient(rule, extreme)
+
+
+def _with_far_policies(batch: Batch, log_ratio_BT: Tensor) -> Batch:
+    """The same responses with the engine and the reference as far from the trainer and the current policy as that is from μ."""
+    engine_BT, reference_BT = batch.behavior_logp_BT - log_ratio_BT.flip(0), batch.logp_BT.detach() + log_ratio_BT
+    return replace(batch, brought={**batch.brought, Need.ENGINE_LOGP: engine_BT, Need.REFERENCE_LOGP: reference_BT})
+
+
+def _check_gradient(rule: Rule, batch: Batch) -> None:
+    bounded = rule.declared.bounded
+    outcome = rule.outcome(batch)
+    gradient_BT = outcome.gradient_BT
+    assert torch.isfinite(gradient_BT).all(), "log-ratios of ±800 give a gradient that is not finite"
+    assert 0 < outcome.learning_rate_scale < math.inf, "log-ratios of ±800 break the learning-rate scale"
+    limit = math.exp(LOG_RATIO_CLAMP) if not bounded else math.exp(LOG_RATIO_CLAMP - 5)
+    largest = float(gradient_BT.abs().max()) / max(1.0, float(outcome.advantages_PG.abs().max()))
+    declared = "bounded" if bounded else f"unbounded, to be clamped at e^{LOG_RATIO_CLAMP:g}"
+    assert largest <= limit * 1.001, f"a weight reaches {largest:.3g}, but the rule is declared {declared}"
 
 
 def check_empty_responses(rule: Rule) -> None:

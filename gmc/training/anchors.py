@@ -1,4 +1,4 @@
-"""Weights of the policy some updates back, for rules that compare with a recent anchor (decoupled PPO)."""
+"""Weights of other policies, lent to the network for a scoring pass: recent ones (decoupled PPO) and the initial one (KL)."""
 
 import contextlib
 from collections import deque
@@ -6,6 +6,44 @@ from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
+
+
+def copied(network: nn.Module) -> dict[str, Tensor]:
+    """A copy of every parameter by name."""
+    return {name: value.detach().clone() for name, value in network.named_parameters()}
+
+
+@contextlib.contextmanager
+def lent(network: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    """Within the context the network holds these weights; afterwards its own again, bit for bit."""
+    current = copied(network)
+    _copy_in(network, weights)
+    try:
+        yield
+    finally:
+        _copy_in(network, current)
+
+
+@torch.no_grad()
+def _copy_in(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in network.named_parameters():
+        parameter.copy_(weights[name])
+
+
+class Reference:
+    """Keeps the weights of version 0, for rules that compare with the initial policy.
+
+    Made while the network still holds them, before a checkpoint is loaded: a resumed run has the same from the same model.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network, self._weights = network, copied(network)
+
+    @contextlib.contextmanager
+    def weights(self) -> Iterator[None]:
+        """Within the context the network holds the weights of version 0."""
+        with lent(self._network, self._weights):
+            yield
 
 
 class Anchors:
@@ -23,7 +61,7 @@ class Anchors:
     def remember(self) -> None:
         """Keep a copy of the network's weights as those of the version that the coming update starts from."""
         if self._lag:
-            self._kept.append({name: value.detach().clone() for name, value in self._network.named_parameters()})
+            self._kept.append(copied(self._network))
 
     @contextlib.contextmanager
     def weights_of(self, update: int) -> Iterator[None]:
@@ -31,12 +69,8 @@ class Anchors:
         if not self._lag:
             yield
             return
-        current = {name: value.detach().clone() for name, value in self._network.named_parameters()}
-        self._copy_in(self._kept[0])
-        try:
+        with lent(self._network, self._kept[0]):
             yield
-        finally:
-            self._copy_in(current)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The kept weights as flat tensors, oldest first."""
@@ -50,8 +84,3 @@ class Anchors:
             index, _, name = key.partition("/")
             kept.setdefault(int(index), {})[name] = value
         self._kept.extend(kept[index] for index in sorted(kept))
-
-    @torch.no_grad()
-    def _copy_in(self, weights: Mapping[str, Tensor]) -> None:
-        for name, parameter in self._network.named_parameters():
-            parameter.copy_(weights[name])

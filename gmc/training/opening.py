@@ -9,6 +9,7 @@ from gmc.delays.registry import delay_class
 from gmc.delays.version_0 import mass_of_run
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Need
 from gmc.models import weights_hash
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
@@ -17,7 +18,7 @@ from gmc.store.checkpoints import Checkpoint, load_newest
 from gmc.store.logs import read_metrics, read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
-from gmc.training.anchors import Anchors
+from gmc.training.anchors import Anchors, Reference
 from gmc.training.optimizer import make_optimizer
 from gmc.training.place import Place
 from gmc.training.restoring import restore, rewind
@@ -104,7 +105,7 @@ def _newest_checkpoint(place: Place) -> Checkpoint | None:
 
 
 def _updater(place: Place, rule: Estimator) -> Updater:
-    """The updater of a fresh run. Its horizon is set when the rollouts on disk are known."""
+    """The updater of a fresh run, the model still at version 0. Its horizon is set when the rollouts on disk are known."""
     settings, model = place.settings, place.model
     return Updater(
         model,
@@ -115,6 +116,7 @@ def _updater(place: Place, rule: Estimator) -> Updater:
         settings,
         planned_updates=settings.train.updates,
         ranks=place.ranks,
+        reference=Reference(model.network) if Need.REFERENCE_LOGP in rule.needs else None,
     )
 
 

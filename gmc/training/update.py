@@ -20,7 +20,7 @@ from gmc.models import LanguageModel
 from gmc.ranks import ALONE, Ranks
 from gmc.scoring.scorer import Forward, Scorer
 from gmc.store.shards.groups import Groups, token_ids
-from gmc.training.anchors import Anchors
+from gmc.training.anchors import Anchors, Reference
 from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
 from gmc.training.optimizer import learning_rate, set_learning_rate
 
@@ -32,7 +32,9 @@ class NonFiniteError(GmcError):
 @dataclass
 class Updater:
     """Applies updates to `model` in place. planned_updates: the horizon N of the learning rate. ranks: who takes part; each
-    has the scorer that shares the work with them, and all end with the same weights. rate_mass: of all updates so far."""
+    has the scorer that shares the work with them, and all end with the same weights. rate_mass: of all updates so far.
+    reference: of a rule that needs the initial policy.
+    """
 
     model: LanguageModel
     scorer: Scorer
@@ -43,6 +45,7 @@ class Updater:
     planned_updates: int
     ranks: Ranks = ALONE
     rate_mass: RateMass = field(default_factory=RateMass)
+    reference: Reference | None = None
 
     def run(self, groups: Groups, update: int) -> dict[str, float]:
         """Train on the groups of one update and return its metrics.
@@ -52,8 +55,9 @@ class Updater:
         started = time.perf_counter()
         rule = RuleCalls(self.estimator, update)
         self.anchors.remember()
+        computed = self._computed(groups, update)
         current = self.scorer.forward(*token_ids(groups))
-        tokens = token_gradient(rule, self._assemble(groups, current, update))
+        tokens = token_gradient(rule, self._assemble(groups, current, computed, update))
         batch = tokens.batch
         self._require_finite([tokens.gradient_BT], groups, update, "the loss gradient")
 
@@ -85,19 +89,27 @@ class Updater:
             metrics[VERSION_0_SHARE] = self.rate_mass.share
         return metrics
 
-    def _assemble(self, groups: Groups, current: Forward, update: int) -> Batch:
-        needs, computed = self.estimator.needs, {}
+    def _computed(self, groups: Groups, update: int) -> dict[Need, Tensor]:
+        """What the rule needs and only the model can give. Comes before the forward pass: lent weights would void its graph."""
+        needs, computed, ids = self.estimator.needs, {}, token_ids(groups)
         if Need.SCORE_NORMS in needs:
-            computed[Need.SCORE_NORMS] = self.scorer.log_score_norms(*token_ids(groups))
+            computed[Need.SCORE_NORMS] = self.scorer.log_score_norms(*ids)
         if Need.ANCHOR_LOGP in needs:
             with self.anchors.weights_of(update):
-                computed[Need.ANCHOR_LOGP] = self.scorer.score(*token_ids(groups)).logp_BT
+                computed[Need.ANCHOR_LOGP] = self.scorer.score(*ids).logp_BT
+        if Need.REFERENCE_LOGP in needs:
+            assert self.reference is not None  # whoever opens a session makes it for a rule with this need
+            with self.reference.weights():
+                computed[Need.REFERENCE_LOGP] = self.scorer.score(*ids).logp_BT
+        return computed
+
+    def _assemble(self, groups: Groups, current: Forward, computed: dict[Need, Tensor], update: int) -> Batch:
         return assemble(
             groups,
             current.logp_BT,
             current.mask_BT,
             update=update,
-            needs=needs,
+            needs=self.estimator.needs,
             logprob_kind=self.settings.rollout.logprobs,
             max_response_tokens=self.settings.rollout.max_tokens,
             planned_updates=self.planned_updates,

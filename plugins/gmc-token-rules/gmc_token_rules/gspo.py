@@ -4,16 +4,18 @@ from pydantic import Field
 from torch import Tensor
 
 from gmc.estimators.advantages import group_normalized
-from gmc.estimators.base import LOG_RATIO_CLAMP, Estimator, EstimatorSettings
+from gmc.estimators.base import LOG_RATIO_CLAMP
 from gmc.estimators.batch import Batch
+from gmc.estimators.kl import KLEstimator, KLSettings
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.surrogates import clipped_surrogate
 
 
-class GSPO(Estimator):
+class GSPO(KLEstimator):
     """min(s·A, clip(s, 1−ε_low, 1+ε_high)·A), s = exp(mean token log-ratio), the same at every token of a response.
 
-    Under seq-mean-token-mean each token's gradient is s·A/|y|. s is no importance weight of the response: it is ρ^(1/|y|).
+    Under seq-mean-token-mean each token's gradient is s·A/|y|. s is no importance weight of the response: it is ρ^(1/|y|). The
+    paper leaves the KL penalty out of its formulas "for brevity"; with `kl` above 0, β·k3 is subtracted at each token.
     """
 
     name = "gspo"
@@ -25,7 +27,7 @@ class GSPO(Estimator):
     bounded = False
     normalizer = Normalizer.SEQ_MEAN_TOKEN_MEAN
 
-    class Settings(EstimatorSettings):
+    class Settings(KLSettings):
         """epsilon_low, epsilon_high: half-widths of the clip range."""
 
         epsilon_low: float = Field(3e-4, gt=0, lt=1, description="s is clipped below at 1 - epsilon_low")
@@ -40,4 +42,5 @@ class GSPO(Estimator):
         mean_B = batch.log_rho_B / batch.lengths_B.clamp(min=1)
         ratio_B1 = mean_B.clamp(-LOG_RATIO_CLAMP, LOG_RATIO_CLAMP).exp()[:, None]
         low, high = 1 - self.settings.epsilon_low, 1 + self.settings.epsilon_high
-        return clipped_surrogate(ratio_B1, batch.advantages_B1, low, high).expand_as(batch.logp_BT)
+        surrogate_B1 = clipped_surrogate(ratio_B1, batch.advantages_B1, low, high)
+        return self.penalized(surrogate_B1.expand_as(batch.logp_BT), batch)

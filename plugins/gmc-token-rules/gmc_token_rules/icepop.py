@@ -2,43 +2,34 @@
 
 import math
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
-from gmc.estimators.advantages import group_normalized
-from gmc.estimators.base import Estimator, EstimatorSettings
-from gmc.estimators.batch import Batch
-from gmc.estimators.normalizer import Normalizer
+from gmc_token_rules.mismatch import MismatchEstimator, MismatchSettings
 
 
-class IcePop(Estimator):
-    """sg(r)·A·log π where low ≤ r ≤ high, else nothing; tokens left out stay in the denominator.
+class IcePop(MismatchEstimator):
+    """sg(r)·A·log π where low ≤ r ≤ high, else nothing; factors=two for the engine's mismatch apart.
 
-    The original weighs by π_old/μ and multiplies a PPO term in π/π_old. With one update a batch π_old = π, and this remains.
+    The original weighs the trainer's log-probs of the policy that sampled against the engine's, and multiplies a PPO term in
+    π/π_old: factors=two. With one factor the band is on π/μ as a whole. Tokens left out stay in the denominator.
     """
 
     name = "icepop"
     summary = "IcePop: token ratio inside [low, high], nothing outside"
     formula = "κ_it = r_it·1{low ≤ r_it ≤ high}·A_i"
     reference = "arXiv 2510.18855"
-    evidence = "Exact in common frameworks, for one update a batch."
-    scope = "token"
-    normalizer = Normalizer.TOKEN_MEAN
+    evidence = "Exact in common frameworks: with factors=one for one update a batch, with factors=two as the paper writes it."
 
-    class Settings(EstimatorSettings):
+    class Settings(MismatchSettings):
         """low, high: the band, as ratios."""
 
         low: float = Field(0.5, ge=0, le=1, description="smaller ratios are left out")
         high: float = Field(5.0, ge=1, description="larger ratios are left out")
 
-    def advantages(self, batch: Batch) -> Tensor:
-        """(R − R̄)/σ by group."""
-        return group_normalized(batch.rewards_PG)
-
-    def objective(self, batch: Batch) -> Tensor:
-        """sg(r·1{in band})·A·log π."""
-        log_ratio_BT = batch.log_ratio_BT.detach()
+    def log_weight(self, log_ratio_BT: Tensor) -> Tensor:
+        """log r in the band."""
         low = math.log(self.settings.low) if self.settings.low > 0 else -math.inf
-        high = math.log(self.settings.high)
-        kept_BT = (log_ratio_BT >= low) & (log_ratio_BT <= high)
-        return kept_BT * log_ratio_BT.clamp(max=high).exp() * batch.advantages_B1 * batch.logp_BT
+        kept_BT = (log_ratio_BT >= low) & (log_ratio_BT <= math.log(self.settings.high))
+        return torch.where(kept_BT, log_ratio_BT, -torch.inf)

@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from gmc.estimators.base import EstimatorSettings
 from gmc_token_rules.icepop import IcePop
+from gmc_token_rules.mismatch import MismatchSettings
 
 
 class MIS(IcePop):
@@ -12,9 +12,9 @@ class MIS(IcePop):
     name = "mis"
     summary = "Masked importance sampling: token ratio inside [0.5, 2], nothing outside"
     reference = "slime, examples/train_infer_mismatch_helper (mode mask, level token)"
-    evidence = "Exact in slime, for one update a batch; its veto threshold is left out."
+    evidence = "Exact in slime, for one update a batch; its veto threshold is left out. factors=two: as for tis."
 
-    class Settings(EstimatorSettings):
+    class Settings(MismatchSettings):
         """low, high: the band, as ratios."""
 
         low: float = Field(0.5, ge=0, le=1, description="smaller ratios are left out")

@@ -108,6 +108,64 @@ def test_estr_equals_the_reference(spread):
     assert outcome.metrics["dropped_share"] == pytest.approx(dropped / int(batch.mask_BT.sum()))
 
 
+TWO_FACTORS = [
+    (TIS, {}, lambda log: math.exp(min(log, math.log(2)))),
+    (TIS, {"level": "sequence", "cap": 3}, lambda log: math.exp(min(log, math.log(3)))),
+    (IcePop, {"low": 0.8, "high": 1.5}, lambda log: math.exp(log) if math.log(0.8) <= log <= math.log(1.5) else 0.0),
+    (IcePop, {"low": 0}, lambda log: math.exp(log) if log <= math.log(5) else 0.0),
+    (MIS, {"epsilon_low": 0.3, "epsilon_high": 0.4}, lambda log: math.exp(log) if abs(log) <= math.log(2) else 0.0),
+]
+
+
+@pytest.mark.parametrize("spread", [0.05, 0.3, 3.0, 100.0])
+@pytest.mark.parametrize(("rule", "chosen", "weigh"), TWO_FACTORS)
+def test_two_factors_weigh_the_engines_mismatch_and_clip_the_staleness(rule, chosen, weigh, spread):
+    batch = random_batch(seed=8, group_size=6, spread=spread)
+    low, high = 1 - chosen.get("epsilon_low", 0.2), 1 + chosen.get("epsilon_high", 0.2)
+    mismatch = (batch.behavior_logp_BT - batch.engine_logp_BT).tolist()
+    left_out = set()
+
+    def weight(logs, t, a, row):
+        shown = mismatch[row][: len(logs)]
+        outer = weigh(math.fsum(shown) if chosen.get("level") == "sequence" else shown[t])
+        clipped = (a > 0 and logs[t] > math.log(high)) or (a < 0 and logs[t] < math.log(low))
+        left_out.add(outer == 0.0)
+        if clipped or outer == 0.0 or logs[t] < -20 or logs[t] > 20 - max(math.log(outer), 0.0):
+            return 0.0
+        return outer * math.exp(logs[t])
+
+    gradient = run_stages(build(rule, factors="two", **chosen), batch).gradient_BT
+    torch.testing.assert_close(gradient, gradient_of(batch, weight), rtol=1e-8, atol=1e-11)
+    assert rule is TIS or chosen.get("low", 0.5) != 0.8 or left_out == {True, False}
+
+
+@pytest.mark.parametrize(("rule", "chosen", "weigh"), TWO_FACTORS)
+def test_the_contract_holds_with_two_factors_which_need_both_kinds_of_log_probs(rule, chosen, weigh):
+    check_estimator(rule, {"factors": "two", **chosen})
+    assert build(rule, factors="two").needs == {Need.BEHAVIOR_LOGP, Need.ENGINE_LOGP}
+    assert build(rule).needs == {Need.BEHAVIOR_LOGP}
+
+
+def test_staleness_alone_does_not_move_the_weight_of_two_factors():
+    logs = torch.tensor([[2.0], [-2.0]], dtype=torch.float64)
+    batch = make_batch(logs, torch.tensor([[0.0, 1.0]], dtype=torch.float64))
+    one, two = (run_stages(build(MIS, factors=factors), batch).gradient_BT[:, 0] for factors in ("one", "two"))
+    assert one.tolist() == [0, 0]  # both tokens lie outside the band of π/μ
+    assert two[0] == pytest.approx(math.exp(2.0) * advantage_of(batch, 0))
+    assert two[1] == pytest.approx(math.exp(-2.0) * advantage_of(batch, 1))
+
+
+def test_gspo_with_a_penalty_adds_its_own_gradient():
+    batch = random_batch(seed=4, group_size=6, spread=0.3)
+    plain, found = (run_stages(build(GSPO, kl=kl), batch).gradient_BT for kl in (0.0, 0.2))
+    u = (batch.reference_logp_BT - batch.logp_BT.detach()).tolist()
+    for row in range(batch.logp_BT.shape[0]):
+        for t in range(int(batch.mask_BT[row].sum())):
+            expected = float(plain[row, t]) + 0.2 * (math.exp(u[row][t]) - 1)
+            assert float(found[row, t]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    check_estimator(GSPO, {"kl": 0.1})
+
+
 def test_estr_allows_a_larger_drift_where_the_behavior_policy_was_uncertain():
     logs = torch.tensor([[0.15, 0.15], [0.0, 0.0]], dtype=torch.float64)
     entropy = torch.tensor([[0.01, 2.0], [1.0, 1.0]], dtype=torch.float64)
@@ -159,6 +217,8 @@ def test_the_contract_of_tis_on_responses():
         (DIS, {"epsilon_low": 1}),
         (TIS, {"cap": 0.5}),
         (TIS, {"level": "group"}),
+        (TIS, {"factors": "three"}),
+        (MIS, {"epsilon_low": 1}),
         (AIPO, {"cap": 0.9}),
         (GSPO, {"epsilon_high": 0}),
         (ESTR, {"tau": 0}),
