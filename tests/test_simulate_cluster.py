@@ -15,6 +15,7 @@ from gmc.simulator.cluster_report import frontier
 from gmc.simulator.cluster_settings import ClusterSettings
 from gmc.simulator.lengths import DrawnLengths, RecordedLengths
 from gmc.simulator.littles_law import Ledger
+from gmc.simulator.plots import save_comparison
 
 pytestmark = pytest.mark.unit
 
@@ -209,6 +210,19 @@ def test_more_room_ahead_means_more_speed_and_more_delay_and_the_frontier_shows_
     slower = simulate_cluster(replace(config, workers=8, max_ahead=0, update_seconds=9), lengths, updates=200, seed=0)
     assert frontier([reports[1], slower]) == [True, False]
     assert frontier([reports[1], reports[1]]) == [True, True]
+
+
+@pytest.mark.parametrize(("name", "start"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml")])
+def test_clusters_are_drawn_side_by_side_and_the_same_again(name, start, tmp_path):
+    reports = [run(replace(PLENTY, max_ahead=ahead), updates=30) for ahead in (0, 4)]
+    pictures = []
+    for _ in range(2):
+        save_comparison(tmp_path / name, reports, frontier(reports), "title")
+        pictures.append((tmp_path / name).read_bytes())
+    assert pictures[0].startswith(start)
+    assert pictures[0] == pictures[1]
+    save_comparison(tmp_path / name, reports[::-1], frontier(reports), "title")
+    assert (tmp_path / name).read_bytes() != pictures[0]
 
 
 def test_little_s_law_is_an_error_when_it_fails():

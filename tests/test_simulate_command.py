@@ -117,9 +117,11 @@ def test_one_cluster_and_several():
     assert [(c["workers"], c["max_ahead"]) for c in several["clusters"]] == [(w, a) for w in (1, 2, 4) for a in (0, 2)]
     assert any(c["on_frontier"] for c in several["clusters"])
     assert not Path("schedule.parquet").exists()
-    shown = command(*CLUSTER, "--workers", "1,2,4")
+    shown = command(*CLUSTER, "--workers", "1,2,4", "--plot", "several.png")
     assert shown.stdout == ""
     assert "the frontier" in shown.stderr
+    assert "plot several.png" in shown.stderr
+    assert Path("several.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_one_cluster_and_several():
         ([*CLUSTER, "--workers", "0"], "--workers 0: write whole numbers of at least 1"),
         ([*CLUSTER, "--workers", "4", "--max-ahead", "-1"], "--max-ahead -1: write whole numbers"),
         ([*CLUSTER, "--workers", "4", "--schedule", "s.parquet"], "a cluster simulation writes no schedule"),
-        ([*CLUSTER, "--workers", "4,8", "--plot", "p.png"], "--plot draws one cluster"),
+        ([*CLUSTER, "--workers", "4,8", "--plot", "p.pdf"], "must end in .png or .svg"),
         ([*CLUSTER, "--workers", "4", "--straggler-share", "2"], "--straggler-share 2"),
     ],
 )
@@ -174,3 +176,20 @@ def test_shards_without_lengths_are_refused_by_name_and_column():
     message = refusal("runs/x", "--delay", "length:28")
     assert path.name in message
     assert "column response_token_ids is missing" in message
+
+
+def test_the_best_cap_is_told_only_where_the_formula_holds():
+    def words(delay):
+        shown = command(*LENGTHS, "--delay", delay, "--updates", "800", "--overwrite").stderr
+        return " ".join(shown[shown.index("theory at") :].split())
+
+    short = record(*LENGTHS, "--delay", "8", "--updates", "800")["theory"]
+    assert short["optimal_epsilon"] == pytest.approx(0.782, abs=1e-3)
+    assert "0.782" in words(8)
+    assert "this delay is below it" in words(8)
+    long = record(*LENGTHS, "--delay", "256", "--updates", "800", "--overwrite")["theory"]
+    assert long["optimal_epsilon"] is None
+    assert long["gmc"]["minimizing_epsilon"] == pytest.approx(0.767, abs=5e-4)
+    assert "0.767" in words(256)
+    assert "does not hold" in words(256)
+    assert "5.44" not in words(256)  # what the formula would say

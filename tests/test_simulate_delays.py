@@ -19,6 +19,7 @@ from gmc.simulator.statistics import LENGTH_EDGES, DelayStatistics, LengthStatis
 from gmc.simulator.theory import (
     bound_terms,
     gmc_divisor,
+    minimizing_epsilon,
     optimal_epsilon,
     rate_factor,
     theory_record,
@@ -191,12 +192,62 @@ def test_theory_in_figures():
     assert tic_divisor(0.28) == pytest.approx(0.0281101, abs=1e-7)
     assert rate_factor(0.28) == pytest.approx((0.0281101 / 0.4446858) ** 0.4, rel=1e-5)
     # 128^(1/7) = 2 and (2^14)^(-3/14) = 1/8.
-    assert optimal_epsilon(128.0, 2**14, k=3.0) == pytest.approx(3 * 2 / 8)
+    assert optimal_epsilon(128.0, 2**14) == pytest.approx(2 / 8)
     record = theory_record(tau4=1.0, eta=0.01, updates=10_000, epsilon=0.28, group_size=32)
     assert record["near_policy_group_factor"] == pytest.approx(0.25)
     assert record["largest_fourth_moment"] == pytest.approx(1e6)
-    terms = bound_terms(0.5, eta=0.1, updates=100, epsilon=1.0, tau4=1000.0)
+    terms = bound_terms(lambda epsilon: 0.5 * epsilon, eta=0.1, updates=100, epsilon=1.0, tau4=1000.0)
     assert terms == pytest.approx({"optimization": 0.1, "variance": 0.2, "delay": 8 * 1e-4 * 1000 / 0.25})
+    assert record["gmc"]["sum"] == pytest.approx(1e-2 + 1.28e-2 + 1.28**3 * 1e-8 / 0.4446858**2)
+
+
+def plain_bound(epsilon, tau4, updates, divisor):
+    """The bound at η = N^(−1/2), in plain floats."""
+    eta = 1 / math.sqrt(updates)
+    return 1 / (eta * updates) + (1 + epsilon) * eta + (1 + epsilon) ** 3 * eta**4 * tau4 / divisor(epsilon) ** 2
+
+
+PLAIN = {
+    "gmc": lambda epsilon: math.log(1 + 2 * epsilon),
+    "tic": lambda epsilon: math.log(1 + epsilon) - epsilon / (1 + epsilon),
+}
+
+
+@pytest.mark.parametrize("rule", PLAIN)
+@pytest.mark.parametrize("delay", [1, 8, 64, 256])
+def test_the_bound_is_smallest_where_it_is_said_to_be(rule, delay):
+    grid = [0.001 * 1.002**step for step in range(5000)]
+    best = min(grid, key=lambda epsilon: plain_bound(epsilon, delay**4, 800, PLAIN[rule]))
+    record = theory_record(tau4=delay**4, eta=800**-0.5, updates=800, epsilon=0.28, group_size=8)[rule]
+    assert record["minimizing_epsilon"] == pytest.approx(best, rel=0.002)
+    assert record["sum"] == pytest.approx(plain_bound(0.28, delay**4, 800, PLAIN[rule]))
+
+
+def minimizers(updates):
+    """GMC's minimizing cap at fixed delays of a run, the start-up included."""
+    found = {}
+    for delay in (64, 128, 256, 512):
+        tau4 = sum(min(update, delay) ** 4 for update in range(updates)) / updates
+        found[delay] = minimizing_epsilon(gmc_divisor, eta=updates**-0.5, updates=updates, tau4=tau4)
+    return found
+
+
+def test_from_delay_64_on_the_minimizing_cap_is_0_77_whatever_the_delay():
+    assert minimizers(800) == pytest.approx(dict.fromkeys((64, 128, 256, 512), 0.767), abs=5e-4)
+    assert minimizers(400) == pytest.approx(dict.fromkeys((64, 128, 256, 512), 0.767), abs=5e-4)
+    assert minimizing_epsilon(tic_divisor, eta=800**-0.5, updates=800, tau4=256.0**4) == pytest.approx(2.084, abs=5e-4)
+    assert minimizing_epsilon(gmc_divisor, eta=0.1, updates=100, tau4=0.0) == 0.0
+
+
+def test_the_formula_for_the_best_cap_ends_where_the_bound_gets_worse_by_it():
+    assert optimal_epsilon(12.0**4, 800) == pytest.approx(12 ** (4 / 7) * 800 ** (-3 / 14))
+    assert optimal_epsilon(13.0**4, 800) is None
+    assert optimal_epsilon(100.0**1.5, 100) == pytest.approx(1.0)
+    pointed_at = 256 ** (4 / 7) * 800 ** (-3 / 14)
+    assert pointed_at == pytest.approx(5.676, abs=1e-3)
+    worse = plain_bound(pointed_at, 256**4, 800, PLAIN["gmc"]) / plain_bound(0.28, 256**4, 800, PLAIN["gmc"])
+    assert worse == pytest.approx(4.4, abs=0.05)
+    assert theory_record(tau4=256.0**4, eta=800**-0.5, updates=800, epsilon=0.28, group_size=8)["optimal_epsilon"] is None
 
 
 def test_the_theory_of_a_delay_says_whether_it_keeps_the_rate():
@@ -204,6 +255,7 @@ def test_the_theory_of_a_delay_says_whether_it_keeps_the_rate():
     assert record["keeps_no_delay_rate"] is True
     assert theory_record(tau4=32.0**4, eta=0.01, updates=10_000, epsilon=0.28, group_size=8)["keeps_no_delay_rate"] is False
     assert record["constants"] == "set to 1"
+    assert "bound_vanishes" not in record  # true of every delay there is
     assert record["tic"]["delay"] / record["gmc"]["delay"] == pytest.approx((gmc_divisor(0.28) / tic_divisor(0.28)) ** 2)
 
 

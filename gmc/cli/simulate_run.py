@@ -18,7 +18,7 @@ from gmc.simulator.cluster import simulate_cluster
 from gmc.simulator.cluster_report import frontier
 from gmc.simulator.cluster_settings import DEFAULT_SIZE, DEFAULT_UPDATES, ClusterSettings
 from gmc.simulator.lengths import LengthSource, lengths_from_spec
-from gmc.simulator.plots import check_plot_path, save_plot
+from gmc.simulator.plots import check_plot_path, save_comparison, save_plot
 from gmc.simulator.recorded import RecordedRun
 from gmc.simulator.request import SimulationRequest
 from gmc.simulator.simulate import simulate
@@ -66,8 +66,6 @@ def run_cluster(request: SimulationRequest, cluster: dict[str, Any]) -> dict[str
     workers = whole_numbers("--workers", cluster.pop("workers"), least=1)
     ahead = whole_numbers("--max-ahead", cluster.pop("max_ahead", "1"), least=0)
     sizes = [(count, most) for count in workers for most in ahead]
-    if len(sizes) > 1 and request.plot is not None:
-        raise UsageError("--plot draws one cluster: give one number for --workers and --max-ahead")
     _, lengths = _lengths(request)
     updates = request.updates or DEFAULT_UPDATES
     reports = []
@@ -85,6 +83,9 @@ def run_cluster(request: SimulationRequest, cluster: dict[str, Any]) -> dict[str
             _save_plot(request, report.lags.delays, f"{report.settings.workers} workers: {lengths.note}")
             stderr.print(Group(*cluster_tables(report, lengths), *theory_tables(theory), *delay_picture(report.lags.delays)))
     if len(reports) > 1:
+        if request.plot is not None:
+            save_comparison(request.plot, reports, best, f"{updates} updates each, {lengths.note}")
+            write_line(f"plot {request.plot}")
         stderr.print(Group(*frontier_tables(reports, best, lengths)))
     return {"lengths": lengths.note, "seed": request.seed, "clusters": records}
 
