@@ -12,6 +12,7 @@ from gmc.cli.logs import show_logs
 from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
 
 if TYPE_CHECKING:
+    from gmc.config.settings import RunSettings
     from gmc.training.run import TrainingResult
 
 
@@ -50,12 +51,14 @@ def train(
     recipe: options.RecipeOption = None,
     set_: options.SetOption = None,
     dry_run: options.DryRunOption = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="Print what training takes of a GPU's memory, and exit. Needs neither GPU nor weights."),
+    ] = False,
     json: options.JsonOption = False,
     **said: Any,
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
-    from gmc.cli.output import print_settings
-    from gmc.resolving.checks import check_settings
     from gmc.resolving.earlier import earlier_settings
     from gmc.resolving.resolve import resolve_settings
 
@@ -64,11 +67,10 @@ def train(
         recipe=recipe,
         flags=settings_of_flags(_with_live(said) if live else said),
         flag_names=flag_names() | ({"delay": "--live"} if live else {}),
-        assignments=set_ or (),
+        assignments=[*(["model.device=cuda"] if plan else []), *(set_ or ())],
     )
-    if dry_run:
-        check_settings(settings)
-        print_settings(settings, as_json=json)
+    if plan or dry_run:
+        _only_print(settings, plan=plan, as_json=json)
         return
 
     from gmc.cli.training_view import TrainingView
@@ -92,6 +94,19 @@ def train(
         _report(result, stop.signal_name, json=json)
     if not result.finished:
         raise typer.Exit(1)
+
+
+def _only_print(settings: "RunSettings", *, plan: bool, as_json: bool) -> None:
+    from gmc.cli.output import print_settings
+    from gmc.resolving.checks import check_settings
+
+    if plan:
+        from gmc.cli.plan_view import print_plan
+
+        print_plan(settings, as_json=as_json)
+    else:
+        check_settings(settings)
+        print_settings(settings, as_json=as_json)
 
 
 def _with_live(said: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ OTHERS = "others"
 Count = Annotated[int, Field(ge=1)]
 Samples = Annotated[int, Field(ge=0)]
 LONGEST = by_model(64, 4096)
+BY_MEMORY = Derived("model.device", "device", "16384, on cuda what fits")
+BY_MEMORY_TOO = Derived("model.device", "device", "false, on cuda what fits")
 
 
 class Section(BaseModel):
@@ -122,9 +124,9 @@ class TrainSettings(Section):
     checkpoint_every: Count = Field(50, description="updates between checkpoints")
     keep_checkpoints: Count = Field(2, description="newest checkpoints kept")
     publish_every: Count = Field(50, description="updates between published policies (the last is always published)")
-    tokens_per_micro_batch: Count = Field(16384, description="token budget of one forward and backward pass")
+    tokens_per_micro_batch: Annotated[Count, BY_MEMORY] = Field(description="token budget of one forward and backward pass")
     share_prompts: bool = Field(True, description="compute a group's prompt once")
-    activation_checkpointing: bool = Field(False, description="recompute activations in the backward pass")
+    activation_checkpointing: Annotated[bool, BY_MEMORY_TOO] = Field(description="recompute activations in the backward pass")
     compile: bool = Field(False, description="feed-forward blocks and norms through torch.compile (slow first updates)")
     trackers: list[Literal["wandb", "tensorboard"]] = Field(default_factory=list, description="optional trackers")
 

@@ -5,6 +5,7 @@ What hangs on the device is chosen on the machine where the command starts, and 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
 from gmc.problems.templates import default_template, get_template
 
 RULE = "estimator."
+DEVICE = "device"
 
 
 def resolve(layers: Layers) -> RunSettings:
@@ -56,7 +58,20 @@ def resolve(layers: Layers) -> RunSettings:
     except ValidationError as error:  # each layer was checked, so what is wrong stands in a file that a command saved
         problem = error.errors()[0]
         raise UsageError(f"settings: {'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}") from error
-    return settings.with_origins({key: origins[key] for key in values})
+    settings = settings.with_origins({key: origins[key] for key in values})
+    return _fit_memory(settings) if settings.model.device.startswith("cuda") else settings
+
+
+def _fit_memory(settings: RunSettings) -> RunSettings:
+    """The settings with a token budget and checkpointing that fit this GPU, where they were not said."""
+    from gmc.resolving.memory import fitted_plan, gpu_bytes
+
+    capacity = gpu_bytes()
+    if capacity is None or all(settings.origins[key] != DEVICE for key in FIT_MEMORY):
+        return settings
+    plan = fitted_plan(settings, capacity)
+    chosen = {"tokens_per_micro_batch": plan.token_budget, "activation_checkpointing": plan.checkpointing}
+    return settings.model_copy(update={"train": settings.train.model_copy(update=chosen)})
 
 
 def resolve_settings(
@@ -118,8 +133,16 @@ def _device(values: Mapping[str, Any]) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def _on_a_cpu(key: str, values: Mapping[str, Any]) -> Any:
+    return FIT_MEMORY[key]
+
+
+FIT_MEMORY: dict[str, Any] = {"train.tokens_per_micro_batch": 16384, "train.activation_checkpointing": False}
+"""Settings that are chosen for the GPU's memory, with their values on a CPU."""
+
 _CHOOSE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "model.device": _device,
     "model.compute_dtype": lambda values: "bfloat16" if values["model.device"].startswith("cuda") else "float32",
     "problems.template": lambda values: default_template(values["problems.source"]),
+    **{key: partial(_on_a_cpu, key) for key in FIT_MEMORY},
 }

@@ -6,7 +6,9 @@ needs only the merged output and the merged log-sum-exp to give the exact gradie
 several devices rests on the same identity (Liu et al., Ring Attention, arXiv 2310.01889).
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,6 +28,19 @@ SHARED_PROMPT = "gmc_shared_prompt"
 FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 """Private operators of torch; a release may drop or change them, and then the public one is used."""
+
+
+_assumed_varlen: ContextVar[bool] = ContextVar("gmc_assumed_varlen", default=False)
+
+
+@contextlib.contextmanager
+def varlen_assumed() -> Iterator[None]:
+    """Within the context attention takes the path of a GPU in half precision, for counting memory with fake tensors."""
+    token = _assumed_varlen.set(True)
+    try:
+        yield
+    finally:
+        _assumed_varlen.reset(token)
 
 
 class UnsupportedAttentionError(Exception):
@@ -89,7 +104,9 @@ def shared_prompt_attention(
     # Under autocast, norms and rotary embeddings leave queries and keys in float32; values are as the projections made them.
     query_NHD, key_NKD, value_NKD = (tensor.to(value.dtype).transpose(1, 2)[0] for tensor in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if query.device.type == "cpu" and flash_kernels() is not None:
+    if _assumed_varlen.get():
+        output_NHD = varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)
+    elif query.device.type == "cpu" and flash_kernels() is not None:
         output_NHD = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]
     elif runs_varlen(query.device.type, value.dtype, query.shape[-1], _capability(query.device)):
         output_NHD = varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)

@@ -16,7 +16,7 @@ from gmc.models import attention, autocast
 from gmc.scoring.attention import SHARED_PROMPT
 from gmc.scoring.compiled import CompiledModules, running
 from gmc.scoring.head import logits_entropies, logits_logp, token_entropies, token_logp
-from gmc.scoring.packing import pack
+from gmc.scoring.packing import Packed, pack
 from gmc.scoring.plan import MicroBatch, Piece
 
 Prompts = Sequence[Sequence[int]]
@@ -64,8 +64,12 @@ class PackedPass(Pass):
     """Every prompt once, every response against it, no padding, logits only in chunks."""
 
     def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
+        packed = pack(micro_batch, prompts_P, responses_PG, self.network.device)
+        return self.run_packed(packed, entropies=entropies)
+
+    def run_packed(self, packed: Packed, *, entropies: bool) -> TokenScores:
+        """`run` on a micro-batch that is laid out already."""
         head = self.network.get_output_embeddings()  # type: ignore[no-untyped-call]
-        packed = pack(micro_batch, prompts_P, responses_PG, head.weight.device)
         with autocast(self.network, self.compute_dtype):
             output = self.network.base_model(
                 input_ids=packed.input_ids_N.unsqueeze(0),

@@ -6,9 +6,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from gmc.config.settings import RunSettings
+from gmc.errors import GmcError
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
+from gmc.resolving.memory import GIB, check_engine_share, gpu_bytes
 from gmc.store.run_directory import RunDirectory
 from gmc.training.loop import Observer, train
 from gmc.training.offline import OfflineWarning
@@ -81,6 +85,8 @@ def train_run(
     the disk. Raises `GmcError` in one line; what is done is then on the disk, and `resume` goes on from it.
     """
     check_settings(settings)
+    if settings.model.device.startswith("cuda"):
+        check_engine_share(settings, gpu_bytes())
 
     def claim() -> RunDirectory:
         directory = RunDirectory.for_training(
@@ -122,10 +128,27 @@ def _train(session: Session, observer: Observer, stopping: Callable[[], bool]) -
     try:
         finished = train(session, observer, stopping)
         failed = False
+    except torch.OutOfMemoryError as error:
+        raise GmcError(_out_of_memory(session)) from error
     finally:
         for tracker in session.trackers:
             tracker.close(failed=failed)
     return finished
+
+
+def _out_of_memory(session: Session) -> str:
+    """What was in use and what would make it less, in one line."""
+    settings, device = session.updater.settings, session.updater.model.device
+    used, reserved = (count(device) / GIB for count in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved))
+    free, whole = (size / GIB for size in torch.cuda.mem_get_info(device))
+    train = settings.train
+    recompute = "" if train.activation_checkpointing else "train.activation_checkpointing=true, "
+    half = max(train.tokens_per_micro_batch // 2, 1)
+    return (
+        f"update {session.version}: the GPU is out of memory: {used:.1f} GiB in use at most, {reserved:.1f} held, "
+        f"{free:.1f} of {whole:.1f} free. Go on with --resume and --set {recompute}train.tokens_per_micro_batch={half} or "
+        "a smaller rollout.max_tokens; gmc train --plan shows what each part takes"
+    )
 
 
 def _responses_to_fill(session: Session, settings: RunSettings) -> int | None:

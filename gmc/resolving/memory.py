@@ -1,0 +1,162 @@
+"""What training takes of one GPU's memory, by arithmetic and a count on fake tensors: from a model's config alone.
+
+The sums are estimates that were checked against counts of saved tensors, not against a GPU's allocator; `RESERVE` stands for
+what they leave out.
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from transformers import AutoConfig, PretrainedConfig
+
+from gmc.config.settings import RunSettings
+from gmc.delays.registry import delay_class
+from gmc.engines.registry import load_engine
+from gmc.errors import DataError, UsageError
+from gmc.estimators.base import Estimator
+from gmc.models import EMBEDDED, embedded_model_path
+from gmc.resolving.build import COMPUTE_DTYPES, build_rule
+from gmc.resolving.resolve import FIT_MEMORY
+from gmc.scoring.head import CHUNK_BYTES
+from gmc.scoring.memory import NetworkSize, SavedBytes, fake_network, network_size, saved_bytes
+
+GIB = 2**30
+RESERVE = 2 * GIB
+"""CUDA's context, kernels' workspace and the allocator's fragments."""
+
+BUDGETS = (16384, 8192, 4096, 2048)
+"""Token budgets that are tried, the largest first."""
+
+GPUS = {"24 GB": 22.5, "48 GB": 45.0, "80 GB": 79.0, "141 GB": 139.8}
+"""GiB that usual GPUs offer, by the name of their size; for a plan without one."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """Bytes of one GPU by purpose, with the values that decide them.
+
+    sampling: the key-value cache of an engine in this network, which is freed before activations are made.
+    micro_batch_tokens: input tokens of the largest micro-batch, which one long response may set. capacity: bytes of the GPU.
+    """
+
+    parts: dict[str, int]
+    sampling: int
+    token_budget: int
+    micro_batch_tokens: int
+    checkpointing: bool
+    capacity: int
+
+    @property
+    def total(self) -> int:
+        """Bytes at the fullest moment: of sampling, or of the backward pass."""
+        passing = self.parts["activations"] + self.parts["logits"]
+        return sum(self.parts.values()) - passing + max(passing, self.sampling)
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits the GPU."""
+        return self.total <= self.capacity
+
+    def record(self) -> dict[str, Any]:
+        """As one object of `gmc train --plan --json`."""
+        return {**vars(self), "total": self.total, "fits": self.fits}
+
+
+def gpu_bytes() -> int | None:
+    """Memory of this process's GPU, None without one."""
+    return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
+
+
+def fitted_plan(settings: RunSettings, capacity: int) -> MemoryPlan:
+    """The first plan that fits: without recomputing activations where that is possible, then with the largest budget.
+
+    What was said of the token budget or of checkpointing stays. The leanest plan when none fits. Errors as for `load_config`.
+    """
+    train, rule = settings.train, build_rule(settings)
+    free = {key for key in FIT_MEMORY if settings.origins[key] == "device"}
+    budgets = BUDGETS if "train.tokens_per_micro_batch" in free else (train.tokens_per_micro_batch,)
+    choices = (False, True) if "train.activation_checkpointing" in free else (train.activation_checkpointing,)
+    plans = [_plan(settings, rule, budget, checkpointing, capacity) for checkpointing in choices for budget in budgets]
+    return next((plan for plan in plans if plan.fits), min(plans, key=lambda plan: plan.total))
+
+
+def check_engine_share(settings: RunSettings, capacity: int | None) -> None:
+    """Raise `UsageError`, with the arithmetic, when an engine's own copy on this GPU leaves training too little."""
+    if capacity is None or load_engine(settings.rollout.engine).shares_weights or delay_class(settings.delay).live:
+        return
+    train = settings.train
+    plan = _plan(settings, build_rule(settings), train.tokens_per_micro_batch, train.activation_checkpointing, capacity)
+    if not plan.fits:
+        share = settings.rollout.gpu_memory_share
+        needed = plan.total - plan.parts["engine"]
+        room = (capacity - needed) / capacity
+        cure = f"at most rollout.gpu_memory_share = {room:.2f}" if room > 0.05 else "a larger GPU or --live with followers"
+        raise UsageError(
+            f"rollout.gpu_memory_share = {share:g}: {settings.rollout.engine} would take {share * capacity / GIB:.1f} GiB of "
+            f"{capacity / GIB:.1f} and training needs {needed / GIB:.1f} ({_listed(plan.parts)}); that leaves room for {cure}"
+        )
+
+
+def _listed(parts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items() if name != "engine")
+
+
+def _plan(settings: RunSettings, rule: Estimator, budget: int, checkpointing: bool, capacity: int) -> MemoryPlan:
+    model, dtype = settings.model, settings.model.compute_dtype
+    size, saved, layer = _counted(model.source, model.trust_remote_code, dtype, checkpointing)
+    tokens = max(budget, settings.rollout.max_tokens)
+    words, shares = size.parameters, load_engine(settings.rollout.engine).shares_weights
+    moments = 8 * words if settings.optimizer.name == "adamw" else 2 * words + 8 * words // 256
+    kept = 4 * words * ((rule.anchor_lag + 2 if rule.anchor_lag else 0) + (type(rule).gradient is not Estimator.gradient))
+    parts = {
+        "weights": 4 * words,
+        "gradients": 4 * words,
+        "optimizer": moments,
+        "rule": kept,
+        "activations": saved.of(tokens) + layer.of(tokens),
+        "logits": 3 * CHUNK_BYTES["cuda"],
+        "engine": 0 if shares else int(settings.rollout.gpu_memory_share * capacity),
+        "reserve": RESERVE,
+    }
+    used = {name: part for name, part in parts.items() if part}
+    return MemoryPlan(used, _cache_bytes(settings, capacity) if shares else 0, budget, tokens, checkpointing, capacity)
+
+
+@cache
+def _counted(
+    source: str, trust_remote_code: bool, compute_dtype: str, checkpointing: bool
+) -> tuple[NetworkSize, SavedBytes, SavedBytes]:
+    """The network's size, what a micro-batch keeps, and what one layer adds while backward works on it."""
+    network = fake_network(load_config(source, trust_remote_code=trust_remote_code))
+    size, dtype = network_size(network), COMPUTE_DTYPES[compute_dtype]
+    saved = {recompute: saved_bytes(network, dtype, checkpointing=recompute) for recompute in {checkpointing, False}}
+    whole = saved[False]
+    return size, saved[checkpointing], SavedBytes(whole.fixed // size.layers, whole.per_token // size.layers)
+
+
+def _cache_bytes(settings: RunSettings, capacity: int) -> int:
+    """Keys and values of the rows of one batch, at most the quarter of the GPU that the engine allows itself."""
+    rollout = settings.rollout
+    config = load_config(settings.model.source, trust_remote_code=settings.model.trust_remote_code).get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    token = 2 * config.num_hidden_layers * heads * head * (2 if settings.model.compute_dtype == "bfloat16" else 4)
+    wanted = int(token * rollout.prompts * rollout.group_size * rollout.max_tokens)
+    return min(wanted, capacity // 4)
+
+
+@cache
+def load_config(source: str, *, trust_remote_code: bool = False) -> PretrainedConfig:
+    """A model's config; weights are not needed. Raises `DataError` or `UsageError` when there is none."""
+    folder = str(embedded_model_path()) if source == EMBEDDED else source
+    if folder.startswith(("/", ".", "~")) and not os.path.isfile(os.path.join(folder, "config.json")):
+        raise DataError(f"model.source = {source}: no config.json there; name a Hugging Face model folder or a hub model")
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        cause = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise UsageError(f"model.source = {source}: its config cannot be read: {cause}") from error
+    return config
