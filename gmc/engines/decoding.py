@@ -127,7 +127,7 @@ class FullAttentionState:
         self._max_tokens = max_tokens
 
     def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
-        ids_PT, padding_P = _padded(prompts, self._device)
+        ids_PT, padding_P = padded_left(prompts, self._device)
         width = ids_PT.shape[1]
         config = self._network.config.get_text_config()
         self._layers = [_Layer(width + self._max_tokens) for _ in range(config.num_hidden_layers)]
@@ -158,11 +158,8 @@ class FullAttentionState:
         return logits_BV
 
     def keep(self, kept: Tensor) -> Tensor:
+        order, source, target = rows_to_fill(kept)
         rows = len(kept)
-        order = torch.arange(rows, device=self._device)
-        target = _complement(kept, rows)
-        source = kept[kept >= rows]
-        order[target] = source
         for layer in self._layers:
             layer.move(source, target, rows)
         self._positions_B1 = self._positions_B1[order]
@@ -184,7 +181,7 @@ class AnyState:
 
     def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
         repeated = [prompt for prompt, count in zip(prompts, samples, strict=True) for _ in range(count)]
-        ids_BT, padding_B = _padded(repeated, self._device)
+        ids_BT, padding_B = padded_left(repeated, self._device)
         self._cache = DynamicCache(config=self._network.config)
         self._mask_BT = (torch.arange(ids_BT.shape[1], device=self._device) >= padding_B[:, None]).long()
         positions_BT = (self._mask_BT.cumsum(-1) - 1).clamp_min(0)
@@ -201,7 +198,7 @@ class AnyState:
         return kept
 
 
-def _padded(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+def padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
     """Prompts padded left to the longest: ids_PT, and which of them are padding, by its length: padding_P."""
     width = max(map(len, prompts))
     ids_PT = torch.tensor([[prompt[0]] * (width - len(prompt)) + list(prompt) for prompt in prompts], device=device)
@@ -222,8 +219,13 @@ def _next_logits(network: PreTrainedModel, cache: Cache, ids_BT: Tensor, positio
     return logits_BV
 
 
-def _complement(kept: Tensor, rows: int) -> Tensor:
-    """Row numbers below `rows` that are not in `kept`."""
+def rows_to_fill(kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Move the kept rows (ascending) to the front with the fewest copies: the old number of each row then, and which rows
+    (source) go where (target)."""
+    rows = len(kept)
+    order = torch.arange(rows, device=kept.device)
     missing = torch.ones(rows, dtype=torch.bool, device=kept.device)
     missing[kept[kept < rows]] = False
-    return missing.nonzero().squeeze(1)
+    target, source = missing.nonzero().squeeze(1), kept[kept >= rows]
+    order[target] = source
+    return order, source, target

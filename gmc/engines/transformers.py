@@ -10,12 +10,15 @@ from torch import Tensor
 
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
-from gmc.engines.decoding import make_state
+from gmc.engines.decoding import State, make_state
+from gmc.engines.plain_probe import decodable_structure
+from gmc.engines.plain_state import Blocks, PlainState
 from gmc.engines.rows import Rows
 from gmc.engines.sampling import next_tokens, uniform_noise
 from gmc.engines.stopping import StopStrings
 from gmc.errors import DataError, UsageError
 from gmc.models import LanguageModel, autocast
+from gmc.plain.decoder import PlainDecoder
 
 CACHE_BYTES = 4 * 2**30
 """Key-value cache of the rows decoded at once, on a CPU. A GPU uses a quarter of its memory."""
@@ -48,6 +51,8 @@ class TransformersEngine(Engine):
         self._model = model
         self._compute_dtype = compute_dtype
         self._cache_bytes = _default_cache_bytes(model.device) if cache_bytes is None else cache_bytes
+        self._plain = decodable_structure(model) if compute_dtype in (None, torch.float32) else None
+        self._blocks = Blocks()
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
         self._end_ids = torch.tensor(sorted(model.end_token_ids), dtype=torch.long, device=model.device)
 
@@ -146,7 +151,7 @@ class TransformersEngine(Engine):
         noise_NT = uniform_noise([seeds[prompt] for prompt in prompts_N], samples_N, sampling.max_tokens)
         seen_BV = self._seen([prompts[prompt] for prompt in prompts_N]) if sampling.repetition_penalty != 1 else None
         rows = Rows(noise_NT.T.to(self._model.device), seen_BV, self._end_ids, self._stop(sampling.stop))
-        state = make_state(self._model, sampling.max_tokens)
+        state = self._state(sampling.max_tokens)
         logits_BV = state.prefill([prompts[unit.prompt] for unit in units], [unit.count for unit in units])
         for token in range(sampling.max_tokens):
             logits_BV = logits_BV[:, : self._model.vocabulary_size]
@@ -165,6 +170,12 @@ class TransformersEngine(Engine):
         else:
             progress(len(rows.sample_B))
         return rows.completions()
+
+    def _state(self, max_tokens: int) -> State:
+        """The fastest decoding state that is right for this network, with its weights of now."""
+        if self._plain is not None:
+            return PlainState(PlainDecoder(self._plain, self._model.vocabulary_size), max_tokens, self._blocks)
+        return make_state(self._model, max_tokens)
 
     def _seen(self, prompts_B: Sequence[Sequence[int]]) -> Tensor:
         seen_BV = torch.zeros(len(prompts_B), self._model.vocabulary_size, dtype=torch.bool, device=self._model.device)
