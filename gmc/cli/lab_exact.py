@@ -99,16 +99,21 @@ def _plans(study: Path | None, options: dict[str, Any]) -> tuple[list[tuple[Any,
 
 
 def _table(options: dict[str, Any]) -> dict[str, Any]:
-    from gmc.errors import UsageError
-
     table: dict[str, Any] = {}
     if "drift" in options:
-        try:
-            table["drifts"] = [float(part) for part in options["drift"].split(",")]
-        except ValueError as error:
-            raise UsageError(f"--drift {options['drift']}: write numbers separated by commas, such as 0.5,1,2") from error
+        table["drifts"] = numbers("--drift", options["drift"])
     if "group_size" in options:
         table["group_sizes"] = whole_numbers("--group-size", options["group_size"], least=2)
     if "direction" in options:
         table["directions"] = [options["direction"]]
     return table
+
+
+def numbers(flag: str, text: str) -> list[float]:
+    """The numbers of a list such as 0.5,1,2. Raises `UsageError` for anything else."""
+    from gmc.errors import UsageError
+
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"{flag} {text}: write numbers separated by commas, such as 0.5,1,2") from error

@@ -16,13 +16,13 @@ COLUMNS = {
     "relative_bias": "bias",
     "cosine": "cos",
     "scale": "scale",
-    "relative_variance": "variance",
-    "removed": "removed",
+    "relative_variance": "var",
+    "removed": "cut",
     "mass_second": "E m²",
 }
 MEANING = (
     "Q: best gain of one step as a share of the noise-free one. bias: ‖E g − ∇J‖/‖∇J‖. cos: of E g and ∇J. scale: "
-    "⟨∇J, E g⟩/‖∇J‖². variance: of one group's gradient, over ‖∇J‖². removed: mean of (ρ − weight)₊. m: a group's mean weight."
+    "⟨∇J, E g⟩/‖∇J‖². var: variance of one group's gradient over ‖∇J‖². cut: mean of (ρ − weight)₊. m: a group's mean weight."
 )
 CSV_FIELDS = ("vocabulary", "tokens", "direction", "drift", "group_size", "responses", "pairs", "arm", "kl", "ess", *COLUMNS)
 

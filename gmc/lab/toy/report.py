@@ -1,0 +1,117 @@
+"""Toy results as tables for a terminal, as CSV, and as a picture."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.table import Table
+
+from gmc.lab.toy.verdicts import Verdict
+from gmc.store.files import atomic_path, write_text
+
+CSV_FIELDS = ("delay", "optimizer", "rate", "arm", "rule", "seeds", "updates", "final", "area", "drop", "spread", "error")
+
+
+def verdict_tables(verdicts: Sequence[Verdict], reference: str) -> list[Table]:
+    """One table a delay and optimizer: each rule as tuned, its final J, and the paired difference to the reference."""
+    tables = []
+    for (optimizer, delay), group in _by_cell(verdicts).items():
+        seeds = next((verdict.difference.seeds for verdict in group if verdict.difference is not None), 0)
+        title = f"delay {delay}, {optimizer}" + (f": paired over {seeds} seeds" if seeds else "")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("rule as tuned")
+        for name in ("rate", "final J", f"minus {reference}", "p", "area", f"minus {reference}"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for one in group:
+            table.add_row(
+                one.arm,
+                f"{one.rate:g}",
+                f"{one.final:.3f}",
+                "" if one.difference is None else _with_reach(one.difference.mean, one.difference.reach, sign=True),
+                "" if one.holm is None else f"{one.holm:.2g}",
+                f"{one.area:.3f}",
+                ""
+                if one.area_difference is None
+                else _with_reach(one.area_difference.mean, one.area_difference.reach, sign=True),
+            )
+        tables.append(table)
+    return tables
+
+
+def meaning(verdicts: Sequence[Verdict], tuning: int, seeds: int) -> str:
+    """How to read the tables."""
+    compared = sum(verdict.difference is not None for verdict in verdicts)
+    split = (
+        f"Settings and rates were chosen by the first {tuning} seeds, the others judge"
+        if tuning
+        else f"All {seeds} seeds choose and judge, which favors rules with more candidates"
+    )
+    return (
+        f"{split}. ±: half of Student's 95 % interval, by seed. p: of the difference in final J, Holm over the {compared} "
+        "comparisons here. area: mean J over the run."
+    )
+
+
+def save_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """One row a delay, optimizer, rate and arm; final, area and drop are means over all seeds."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, CSV_FIELDS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        means = {} if "error" in record else {name: round(_mean(record[name]), 5) for name in ("final", "area", "drop")}
+        writer.writerow({**record, **means})
+    write_text(path, text.getvalue())
+
+
+def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> None:
+    """Final J of every tuned rule by delay, and its paired difference to the reference, with 95 % intervals."""
+    from matplotlib.figure import Figure
+
+    optimizers = list(dict.fromkeys(verdict.optimizer for verdict in verdicts))
+    delays = list(dict.fromkeys(verdict.delay for verdict in verdicts))
+    rules = list(dict.fromkeys(verdict.rule for verdict in verdicts))
+    figure = Figure(figsize=(11.0, 0.6 + 4.0 * len(optimizers)), layout="constrained")
+    rows = figure.subplots(len(optimizers), 2, squeeze=False)
+    for (left, right), optimizer in zip(rows, optimizers, strict=True):
+        for number, rule in enumerate(rules):
+            mine = {one.delay: one for one in verdicts if one.optimizer == optimizer and one.rule == rule}
+            shift = 0.6 * (number / max(1, len(rules) - 1) - 0.5)
+            places = [index + shift for index, delay in enumerate(delays) if delay in mine]
+            own = [mine[delay] for delay in delays if delay in mine]
+            style = {"color": f"C{number % 10}", "marker": "osD^v"[number // 10 % 5], "markersize": 4, "capsize": 2}
+            reaches = [one.reach or 0.0 for one in own]
+            label = rule if optimizer == optimizers[0] else None
+            left.errorbar(places, [one.final for one in own], reaches, linewidth=0.8, label=label, **style)
+            if rule != reference:
+                differences = [one.difference for one in own if one.difference is not None]
+                middle, reach = [one.mean for one in differences], [one.reach or 0.0 for one in differences]
+                right.errorbar(places, middle, reach, linestyle="none", **style)
+        right.axhline(0, color="black", linewidth=0.8)
+        left.set(ylabel=f"final J, {optimizer}")
+        right.set(ylabel=f"final J minus {reference}'s, by seed")
+        for axes in (left, right):
+            axes.set_xticks(np.arange(len(delays)), delays)
+            axes.set_xlabel("delay")
+            axes.grid(alpha=0.3)
+    figure.legend(fontsize="small", loc="outside right upper", frameon=False)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
+
+
+def _by_cell(verdicts: Sequence[Verdict]) -> dict[tuple[str, str], list[Verdict]]:
+    cells: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        cells.setdefault((verdict.optimizer, verdict.delay), []).append(verdict)
+    return cells
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    return float(np.mean([0.0 if value is None else value for value in values]))
+
+
+def _with_reach(value: float, reach: float | None, *, sign: bool = False) -> str:
+    return (f"{value:+.3f}" if sign else f"{value:.3f}") + ("" if reach is None else f" ± {reach:.3f}")
