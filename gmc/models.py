@@ -3,18 +3,20 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError
+from gmc.loading.checks import position_limit, require_causal, require_finite
+from gmc.loading.folder import folder_notes, quantization, read_config, require_model_folder, require_own_kernels
+from gmc.loading.refusals import refusing
 
 EMBEDDED = "embedded"
 """The source name of the model that ships in the package."""
@@ -25,7 +27,10 @@ class LanguageModel:
     """A causal language model in float32 master weights, ready to sample from, to score with and to train.
 
     source: what the user named. end_token_ids: every end-of-sequence id of the generation config, the config and the
-    tokenizer. vocabulary_size: len(tokenizer); the head may be padded beyond it, and those ids are never sampled.
+    tokenizer. vocabulary_size: one more than the tokenizer's largest id; the head may be padded beyond it. Neither those ids
+    nor absent_ids, those below it that are no token, are ever sampled. position_limit: positions up to which a text's
+    log-probs depend on it alone, None for all. quantized: how the weights are, "" for whole ones. notes: what a person should
+    know of the model, a line each.
     """
 
     network: PreTrainedModel
@@ -33,6 +38,10 @@ class LanguageModel:
     source: str
     end_token_ids: frozenset[int]
     vocabulary_size: int
+    absent_ids: tuple[int, ...] = ()
+    position_limit: int | None = None
+    quantized: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -41,9 +50,9 @@ class LanguageModel:
 
     @property
     def context_tokens(self) -> int | None:
-        """Positions the network was built for, prompt and response together; None when its config names no limit."""
-        limit = getattr(self.network.config.get_text_config(), "max_position_embeddings", None)
-        return int(limit) if limit else None
+        """Positions for prompt and response together: those the network was built for, or those that mean the same whatever
+        stands beside them, if fewer. None when its config names no limit."""
+        return self.position_limit or _built_for(self.network)
 
     @property
     def full_attention(self) -> bool:
@@ -72,24 +81,51 @@ def embedded_model_path() -> Path:
 def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_remote_code: bool = False) -> LanguageModel:
     """Load a causal language model and its tokenizer: "embedded", a Hugging Face folder, or a hub name.
 
-    Weights become float32 whatever their type on disk, and are only read from safetensors. Raises `DataError` for a folder
-    that is missing, is no model, lacks weights or holds incomplete ones; `UsageError` for a name that is neither a folder
-    nor a model on the hub, or whose code would have to be trusted.
+    Weights become float32 whatever their type on disk (quantized ones stay quantized), and are only read from safetensors.
+    Raises `DataError` for a folder that is missing, is no causal language model, lacks weights or holds incomplete or NaN
+    ones; `UsageError` for a name that is neither a folder nor a model on the hub, or whose code would have to be trusted.
     """
     name = os.fspath(source)
     folder = _folder_of(name)
     tokenizer = _load_tokenizer(folder, trust_remote_code)
-    network = _load_network(folder, trust_remote_code)
-    network.to(device)  # type: ignore[arg-type]
-    network.train(False)
-    vocabulary_size = len(tokenizer)
-    rows = network.get_output_embeddings().weight.shape[0]  # type: ignore[no-untyped-call]
-    if vocabulary_size > rows:
+    network, quantized = _load_network(folder, trust_remote_code)
+    with refusing(folder, "model", trust_remote_code):
+        ends, rows = end_token_ids(network, tokenizer), _head_rows(network)
+    token_ids = sorted(set(tokenizer.get_vocab().values()))
+    if token_ids[-1] >= rows:
         raise DataError(
-            f"{folder}: the tokenizer has {vocabulary_size} ids but the output layer only {rows} rows; "
+            f"{folder}: the tokenizer has {token_ids[-1] + 1} ids but the output layer only {rows} rows; "
             "use the tokenizer that belongs to these weights."
         )
-    return LanguageModel(network, tokenizer, name, end_token_ids(network, tokenizer), vocabulary_size)
+    network.to(device)  # type: ignore[arg-type]
+    require_finite(network, folder)
+    require_causal(network, folder, token_ids)
+    limit = position_limit(network, folder, _built_for(network), token_ids)
+    absent = tuple(sorted(set(range(token_ids[-1])) - set(token_ids)))
+    notes = (*folder_notes(Path(folder)), *_notes(ends & set(token_ids), limit))
+    return LanguageModel(network, tokenizer, name, ends, token_ids[-1] + 1, absent, limit, quantized, notes)
+
+
+def _notes(reachable_ends: Collection[int], limit: int | None) -> Iterator[str]:
+    if not reachable_ends:
+        yield "names no end token that its tokenizer has; every response runs to the length limit"
+    if limit is not None:
+        yield (
+            f"its rotary positions are rescaled where a text is longer than {limit} tokens, also for the texts beside it; "
+            f"prompt and response together are limited to {limit}"
+        )
+
+
+def _built_for(network: PreTrainedModel) -> int | None:
+    limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    return int(limit) if limit else None
+
+
+def _head_rows(network: PreTrainedModel) -> int:
+    head = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if head is None:
+        raise ValueError("it has no output layer over the vocabulary")
+    return int(getattr(head, "out_features", 0) or head.weight.shape[0])
 
 
 def load_tokenizer(source: str | os.PathLike[str], *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -109,6 +145,22 @@ def end_token_ids(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) 
         if value is not None:
             ids.update(int(item) for item in (value if isinstance(value, list | tuple) else [value]))
     return frozenset(ids)
+
+
+def random_ids(model: LanguageModel, length: int, generator: torch.Generator) -> list[int]:
+    """Token ids that exist, drawn alike."""
+    drawn = torch.randint(model.vocabulary_size - len(model.absent_ids), (length,), generator=generator).tolist()
+    if not model.absent_ids:
+        return list(drawn)
+    known = sorted(set(range(model.vocabulary_size)) - set(model.absent_ids))
+    return [known[place] for place in drawn]
+
+
+def without_ids(logits_BV: Tensor, absent_ids: Sequence[int]) -> Tensor:
+    """Logits with −inf at these ids, in the last dimension; the same tensor where there are none."""
+    if not absent_ids:
+        return logits_BV
+    return logits_BV.index_fill(-1, torch.tensor(absent_ids, device=logits_BV.device), -torch.inf)
 
 
 def weights_hash(weights: Mapping[str, Tensor]) -> str:
@@ -133,7 +185,7 @@ def _folder_of(name: str) -> str:
     """The folder, or the hub name, behind a source. Raises `DataError` for a folder that is missing or holds no model."""
     folder = os.fspath(embedded_model_path()) if name == EMBEDDED else name
     if os.path.isdir(folder):
-        _require_model_folder(Path(folder))
+        require_model_folder(Path(folder))
     elif _looks_like_path(folder):
         raise DataError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
     return folder
@@ -143,24 +195,18 @@ def _looks_like_path(name: str) -> bool:
     return name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or name in {".", ".."} or os.path.exists(name)
 
 
-def _require_model_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: no config.json in it, so it is not a Hugging Face model folder.")
-    if not any(folder.glob("*.safetensors")):
-        raise DataError(f"{folder}: no weights (*.safetensors) in it; save the model there with save_pretrained.")
-
-
 def _load_tokenizer(folder: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    try:
+    with refusing(folder, "tokenizer", trust_remote_code):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _refusal(folder, "tokenizer", error, trust_remote_code) from error
     return tokenizer
 
 
-def _load_network(folder: str, trust_remote_code: bool) -> PreTrainedModel:
+def _load_network(folder: str, trust_remote_code: bool) -> tuple[PreTrainedModel, str]:
+    """The network in evaluation mode, and how its weights are quantized."""
+    config = read_config(folder, trust_remote_code)
+    require_own_kernels(folder, config, trust_remote_code)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
+    with refusing(folder, "model", trust_remote_code):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=torch.float32,
@@ -168,28 +214,23 @@ def _load_network(folder: str, trust_remote_code: bool) -> PreTrainedModel:
             trust_remote_code=trust_remote_code,
             output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
-        raise _refusal(folder, "model", error, trust_remote_code) from error
-    network: PreTrainedModel
-    network, report = loaded
-    missing = sorted(report["missing_keys"])
+        network: PreTrainedModel
+        network, report = loaded
+        missing = sorted(report["missing_keys"])
     if missing:
         raise DataError(f"{folder}: the weights lack {len(missing)} tensors, the first is {missing[0]}; save the model again.")
-    return network
+    network.train(False)
+    _plain_outputs(network)
+    return network, quantization(config)
 
 
-def _refusal(folder: str, part: str, error: Exception, trust_remote_code: bool) -> Exception:
-    cause = _first_line(error)
-    if not trust_remote_code and "trust_remote_code" in str(error):
-        return UsageError(f"{folder}: this {part} brings its own code; read it, then set model.trust_remote_code = true.")
-    if os.path.isdir(folder):
-        return DataError(f"{folder}: cannot load the {part}: {cause}")
-    return UsageError(f"model '{folder}': neither a folder here nor a {part} that can be fetched from the hub: {cause}")
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def _plain_outputs(network: PreTrainedModel) -> None:
+    """Let a forward pass return logits in named fields and nothing else, whatever the config of its last training says."""
+    for config in (network.config, network.config.get_text_config()):
+        for name in ("output_router_logits", "output_attentions", "output_hidden_states"):
+            if getattr(config, name, False):
+                setattr(config, name, False)
+        config.return_dict = True
 
 
 def autocast(network: PreTrainedModel, dtype: torch.dtype | None) -> contextlib.AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from gmc.engines.rows import Rows
 from gmc.engines.sampling import next_tokens, uniform_noise
 from gmc.engines.stopping import StopStrings
 from gmc.errors import DataError, UsageError
-from gmc.models import LanguageModel, autocast
+from gmc.models import LanguageModel, autocast, without_ids
 from gmc.plain.decoder import PlainDecoder
 
 CACHE_BYTES = 4 * 2**30
@@ -154,7 +154,7 @@ class TransformersEngine(Engine):
         state = self._state(sampling.max_tokens)
         logits_BV = state.prefill([prompts[unit.prompt] for unit in units], [unit.count for unit in units])
         for token in range(sampling.max_tokens):
-            logits_BV = logits_BV[:, : self._model.vocabulary_size]
+            logits_BV = without_ids(logits_BV[:, : self._model.vocabulary_size], self._model.absent_ids)
             tokens_B, logp_B = next_tokens(logits_BV, rows.noise_TN[token][rows.sample_B], sampling, rows.seen_BV)
             ended_B = rows.append(tokens_B, logp_B)
             if bool(ended_B.any()):

@@ -57,6 +57,11 @@ def start_vllm(
     max_model_len: int | None,
 ) -> Any:
     """A `vllm.LLM` of the model's architecture and tokenizer, with placeholder weights. Raises `GmcError` when it fails."""
+    if model.absent_ids:
+        raise UsageError(
+            f"{model.source}: {len(model.absent_ids)} ids below its largest are no token (the first is {model.absent_ids[0]}), "
+            "and vLLM would sample them; use --engine transformers"
+        )
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     on_cpu = model.device.type == "cpu"
@@ -80,7 +85,7 @@ def start_vllm(
                 gpu_memory_utilization=memory_share,
                 kv_cache_memory_bytes=CPU_CACHE_BYTES if on_cpu else None,
                 block_size=CPU_BLOCK_TOKENS if on_cpu else None,
-                max_model_len=max_model_len or -1,
+                max_model_len=max_model_len or model.position_limit or -1,
                 enforce_eager=on_cpu,  # compiling takes longer than most CPU runs
                 enable_prefix_caching=True,
                 generation_config="vllm",

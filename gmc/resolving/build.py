@@ -53,6 +53,8 @@ def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
         device = f"cuda:{ranks.local}"
         torch.cuda.set_device(device)
     model = load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
+    for note in model.notes:
+        log.warning("%s: %s", model.source, note)
     small = sum(parameter.numel() for parameter in model.network.parameters()) < SMALL_MODEL_PARAMETERS
     if small and device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gmc.errors import UsageError
-from gmc.models import attention, autocast
+from gmc.models import attention, autocast, without_ids
 from gmc.scoring.attention import SHARED_PROMPT
 from gmc.scoring.compiled import CompiledModules, running
 from gmc.scoring.head import logits_entropies, logits_logp, token_entropies, token_logp
@@ -40,7 +40,8 @@ class TokenScores:
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """One way to score a micro-batch. vocabulary_size: ids of the tokenizer; compute_dtype: autocast type, None for float32."""
+    """One way to score a micro-batch. vocabulary_size: ids of the tokenizer, of which absent_ids are no token and have
+    probability 0; compute_dtype: autocast type, None for float32."""
 
     network: PreTrainedModel
     vocabulary_size: int
@@ -48,6 +49,7 @@ class Pass(ABC):
     compute_dtype: torch.dtype | None
     checkpointing: bool
     compiled: CompiledModules | None = None
+    absent_ids: tuple[int, ...] = ()
 
     @abstractmethod
     def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
@@ -80,7 +82,7 @@ class PackedPass(Pass):
                 gmc_layout=packed.layout,
             )
         hidden_RD = output.last_hidden_state[0].index_select(0, packed.predict_R)
-        weight_VD, bias_V = head_rows(head, self.vocabulary_size)
+        weight_VD, bias_V = head_rows(head, self.vocabulary_size, self.absent_ids)
         logp_R = token_logp(hidden_RD, weight_VD, bias_V, packed.targets_R, self.temperature)
         entropies_R = token_entropies(hidden_RD, weight_VD, bias_V, self.temperature) if entropies else None
         return TokenScores(logp_R, packed.rows_R, packed.columns_R, entropies_R)
@@ -122,7 +124,7 @@ class StockPass(Pass):
                 logits_to_keep=longest,
             ).logits
         mask = torch.arange(longest, device=device) < torch.tensor([len(row) for row in responses], device=device)[:, None]
-        logits_RV = logits_STV[..., : self.vocabulary_size][mask]
+        logits_RV = without_ids(logits_STV[..., : self.vocabulary_size][mask], self.absent_ids)
         targets_R = torch.tensor([token for response in responses for token in response], device=device)
         rows = torch.tensor([piece.group * len(responses_PG[piece.group]) + sample for sample in piece.samples], device=device)
         sequences_R, columns_R = mask.nonzero(as_tuple=True)
@@ -131,14 +133,18 @@ class StockPass(Pass):
         return TokenScores(logp_R, rows[sequences_R], columns_R, entropies_R)
 
 
-def head_rows(head: torch.nn.Module, vocabulary_size: int) -> tuple[Tensor, Tensor | None]:
-    """The output layer's weight and bias for the tokenizer's ids. Slicing only where it is padded: a slice's gradient is a
-    full copy of the head's."""
+def head_rows(
+    head: torch.nn.Module, vocabulary_size: int, absent_ids: Sequence[int] = ()
+) -> tuple[Tensor, Tensor | None]:
+    """The output layer's weight and bias for the tokenizer's ids, a bias of −inf at those that are no token. Slicing only
+    where it is padded: a slice's gradient is a full copy of the head's."""
     weight, bias = head.weight, getattr(head, "bias", None)
     assert isinstance(weight, Tensor)
-    if weight.shape[0] == vocabulary_size:
-        return weight, bias
-    return weight[:vocabulary_size], None if bias is None else bias[:vocabulary_size]
+    if weight.shape[0] != vocabulary_size:
+        weight, bias = weight[:vocabulary_size], None if bias is None else bias[:vocabulary_size]
+    if absent_ids:
+        bias = without_ids(weight.new_zeros(vocabulary_size) if bias is None else bias, absent_ids)
+    return weight, bias
 
 
 @contextlib.contextmanager

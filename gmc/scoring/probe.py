@@ -2,7 +2,7 @@
 
 import torch
 
-from gmc.models import LanguageModel
+from gmc.models import LanguageModel, random_ids
 from gmc.scoring.attention import UnsupportedAttentionError
 from gmc.scoring.passes import PackedPass, StockPass
 from gmc.scoring.plan import make_plan
@@ -18,12 +18,11 @@ def packed_mismatch(model: LanguageModel) -> str | None:
         return "some of its layers do not attend to the whole past"
     generator = torch.Generator().manual_seed(0)
     prompts, responses = (
-        [torch.randint(model.vocabulary_size, (length,), generator=generator).tolist() for length in lengths]
-        for lengths in ((5, 3), (4, 1, 2, 6))
+        [random_ids(model, length, generator) for length in lengths] for lengths in ((5, 3), (4, 1, 2, 6))
     )
     groups = [responses[:2], responses[2:]]
     (micro_batch,) = make_plan([5, 3], [[4, 1], [2, 6]], 1024)
-    settings = (model.network, model.vocabulary_size, 1.0, None, False)
+    settings = (model.network, model.vocabulary_size, 1.0, None, False, None, model.absent_ids)
     packed, stock = PackedPass(*settings), StockPass(*settings)
     try:
         with packed.active():

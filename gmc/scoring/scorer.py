@@ -108,7 +108,7 @@ class Scorer:
         self.token_budget = token_budget
         self.ranks = ranks
         modules = CompiledModules(model.network, model.device) if compiled else None
-        settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing, modules)
+        settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing, modules, model.absent_ids)
         mismatch = packed_mismatch(model)
         if mismatch is not None:
             logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)

@@ -1,0 +1,1 @@
+"""What a model must be before gmc samples from it or trains it; everything else is refused in one line."""
