@@ -221,7 +221,8 @@ def _load_network(folder: str, trust_remote_code: bool) -> tuple[PreTrainedModel
         raise DataError(f"{folder}: the weights lack {len(missing)} tensors, the first is {missing[0]}; save the model again.")
     network.train(False)
     _plain_outputs(network)
-    return network, quantization(config)
+    whole = getattr(network, "hf_quantizer", None) is None
+    return network, "" if whole else quantization(config)
 
 
 def _plain_outputs(network: PreTrainedModel) -> None:

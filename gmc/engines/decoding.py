@@ -4,6 +4,7 @@
 `AnyState` works for every transformers cache (sliding windows, recurrent layers) and lets the network build its masks.
 """
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -34,12 +35,6 @@ class State(Protocol):
     def keep(self, kept: Tensor) -> Tensor:
         """Drop the rows not in `kept` (ascending). Returns the old number of each row that is left, in their new order."""
         ...
-
-
-def make_state(model: LanguageModel, max_tokens: int) -> State:
-    """The fastest state that is right for this network."""
-    fast = model.full_attention and model.network.config.get_text_config()._attn_implementation == "sdpa"
-    return FullAttentionState(model, max_tokens) if fast else AnyState(model)
 
 
 def grouped_query_attention(
@@ -173,10 +168,14 @@ class FullAttentionState:
 
 
 class AnyState:
-    """Prompts padded left, transformers' own cache for the network, masks built by the network from the padding."""
+    """Prompts padded left, transformers' own cache for the network, masks built by the network from the padding.
 
-    def __init__(self, model: LanguageModel) -> None:
+    masked: whether the network is told of padding; False for prompts of one length, which have none.
+    """
+
+    def __init__(self, model: LanguageModel, *, masked: bool = True) -> None:
         self._network = model.network
+        self._masked = masked
         self._device = model.device
 
     def prefill(self, prompts: Sequence[Sequence[int]], samples: Sequence[int]) -> Tensor:
@@ -185,15 +184,16 @@ class AnyState:
         self._cache = DynamicCache(config=self._network.config)
         self._mask_BT = (torch.arange(ids_BT.shape[1], device=self._device) >= padding_B[:, None]).long()
         positions_BT = (self._mask_BT.cumsum(-1) - 1).clamp_min(0)
-        return _next_logits(self._network, self._cache, ids_BT, positions_BT, self._mask_BT)
+        return _next_logits(self._network, self._cache, ids_BT, positions_BT, self._mask_BT if self._masked else None)
 
     def step(self, tokens_B: Tensor) -> Tensor:
         self._mask_BT = torch.cat((self._mask_BT, self._mask_BT.new_ones((len(tokens_B), 1))), dim=1)
         positions_B1 = self._mask_BT.sum(-1, keepdim=True) - 1
-        return _next_logits(self._network, self._cache, tokens_B.unsqueeze(1), positions_B1, self._mask_BT)
+        mask_BT = self._mask_BT if self._masked else None
+        return _next_logits(self._network, self._cache, tokens_B.unsqueeze(1), positions_B1, mask_BT)
 
     def keep(self, kept: Tensor) -> Tensor:
-        self._cache.batch_select_indices(kept)
+        self._cache.reorder_cache(kept)  # type: ignore[arg-type]  # every kind of layer has it; recurrent ones cannot select
         self._mask_BT = self._mask_BT[kept]
         return kept
 
@@ -205,15 +205,20 @@ def padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple
     return ids_PT, torch.tensor([width - len(prompt) for prompt in prompts], device=device)
 
 
-def _next_logits(network: PreTrainedModel, cache: Cache, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor) -> Tensor:
+def _cache_argument(network: PreTrainedModel) -> str:
+    """What a network calls its cache; another name would be ignored, and every step would start anew."""
+    return "cache_params" if "cache_params" in inspect.signature(network.forward).parameters else "past_key_values"
+
+
+def _next_logits(network: PreTrainedModel, cache: Cache, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor | None) -> Tensor:
     """Read these tokens into the cache. Returns the logits of the next: logits_BV."""
     output = network(
         input_ids=ids_BT,
         position_ids=positions_BT,
         attention_mask=mask,
-        past_key_values=cache,
         use_cache=True,
         logits_to_keep=1,
+        **{_cache_argument(network): cache},
     )
     logits_BV: Tensor = output.logits[:, -1]
     return logits_BV

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
-from gmc.engines.decoding import State, make_state
+from gmc.engines.decoding_choice import Decoding, choose_decoding
 from gmc.engines.plain_probe import decodable_structure
 from gmc.engines.plain_state import Blocks, PlainState
 from gmc.engines.rows import Rows
@@ -37,7 +37,8 @@ class TransformersEngine(Engine):
     """Samples with `model.network` itself, so it always holds the trainer's current weights.
 
     compute_dtype: autocast type (bfloat16), None for float32. cache_bytes: key-value memory of the rows decoded at once;
-    None chooses by device. Whole groups go together where they fit.
+    None chooses by device. Whole groups go together where they fit. Raises `UsageError` for a network whose cached steps do not
+    give the log-probs of its forward.
     """
 
     name = "transformers"
@@ -51,8 +52,7 @@ class TransformersEngine(Engine):
         self._model = model
         self._compute_dtype = compute_dtype
         self._cache_bytes = _default_cache_bytes(model.device) if cache_bytes is None else cache_bytes
-        self._plain = decodable_structure(model) if compute_dtype in (None, torch.float32) else None
-        self._blocks = Blocks()
+        self._decoding = self._choose_decoding()
         self._stop_strings: dict[tuple[str, ...], StopStrings] = {}
         self._end_ids = torch.tensor(sorted(model.end_token_ids), dtype=torch.long, device=model.device)
 
@@ -120,7 +120,7 @@ class TransformersEngine(Engine):
                 )
 
     def _batches(self, prompts: Sequence[Sequence[int]], group_size: int, max_tokens: int) -> Iterator[list[_Unit]]:
-        """Samples to decode together, in order, by the memory of their padded cache."""
+        """Samples to decode together, in order, by the memory of their cache, and by length where padding would be seen."""
         token_bytes = _token_bytes(self._model, self._compute_dtype)
         units: list[_Unit] = []
         rows, width = 0, 0
@@ -129,7 +129,9 @@ class TransformersEngine(Engine):
             for first in range(0, group_size, room):
                 count = min(room, group_size - first)
                 wider = max(width, len(prompt))
-                if units and (rows + count) * (wider + max_tokens) * token_bytes > self._cache_bytes:
+                full = (rows + count) * (wider + max_tokens) * token_bytes > self._cache_bytes
+                unequal = self._decoding.equal_lengths and len(prompt) != width
+                if units and (full or unequal):
                     yield units
                     units, rows, wider = [], 0, len(prompt)
                 units.append(_Unit(index, first, count))
@@ -151,7 +153,7 @@ class TransformersEngine(Engine):
         noise_NT = uniform_noise([seeds[prompt] for prompt in prompts_N], samples_N, sampling.max_tokens)
         seen_BV = self._seen([prompts[prompt] for prompt in prompts_N]) if sampling.repetition_penalty != 1 else None
         rows = Rows(noise_NT.T.to(self._model.device), seen_BV, self._end_ids, self._stop(sampling.stop))
-        state = self._state(sampling.max_tokens)
+        state = self._decoding.make(sampling.max_tokens)
         logits_BV = state.prefill([prompts[unit.prompt] for unit in units], [unit.count for unit in units])
         for token in range(sampling.max_tokens):
             logits_BV = without_ids(logits_BV[:, : self._model.vocabulary_size], self._model.absent_ids)
@@ -171,11 +173,13 @@ class TransformersEngine(Engine):
             progress(len(rows.sample_B))
         return rows.completions()
 
-    def _state(self, max_tokens: int) -> State:
-        """The fastest decoding state that is right for this network, with its weights of now."""
-        if self._plain is not None:
-            return PlainState(PlainDecoder(self._plain, self._model.vocabulary_size), max_tokens, self._blocks)
-        return make_state(self._model, max_tokens)
+    def _choose_decoding(self) -> Decoding:
+        """The fastest way to decode that is right for this network, with its weights of the moment a state is made."""
+        plain = decodable_structure(self._model) if self._compute_dtype in (None, torch.float32) else None
+        if plain is None:
+            return choose_decoding(self._model)
+        blocks, size = Blocks(), self._model.vocabulary_size
+        return Decoding("fused steps", lambda tokens: PlainState(PlainDecoder(plain, size), tokens, blocks))
 
     def _seen(self, prompts_B: Sequence[Sequence[int]]) -> Tensor:
         seen_BV = torch.zeros(len(prompts_B), self._model.vocabulary_size, dtype=torch.bool, device=self._model.device)

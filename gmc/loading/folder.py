@@ -44,7 +44,7 @@ def read_config(folder: str, trust_remote_code: bool) -> dict[str, Any]:
 
 
 def require_own_kernels(folder: str, config: Mapping[str, Any], trust_remote_code: bool) -> None:
-    """Raise `UsageError` for a config that names code on the hub as its attention or its experts: it would be fetched and run."""
+    """Raise `UsageError` for a config that names code on the hub as its attention or experts: it would be fetched and run."""
     foreign = [f"{key} = {value!r}" for key, value in _implementations(config) if "/" in value]
     if foreign and not trust_remote_code:
         raise UsageError(

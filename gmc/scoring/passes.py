@@ -133,9 +133,7 @@ class StockPass(Pass):
         return TokenScores(logp_R, rows[sequences_R], columns_R, entropies_R)
 
 
-def head_rows(
-    head: torch.nn.Module, vocabulary_size: int, absent_ids: Sequence[int] = ()
-) -> tuple[Tensor, Tensor | None]:
+def head_rows(head: torch.nn.Module, vocabulary_size: int, absent_ids: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:
     """The output layer's weight and bias for the tokenizer's ids, a bias of −inf at those that are no token. Slicing only
     where it is padded: a slice's gradient is a full copy of the head's."""
     weight, bias = head.weight, getattr(head, "bias", None)

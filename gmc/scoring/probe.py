@@ -17,9 +17,7 @@ def packed_mismatch(model: LanguageModel) -> str | None:
     if not model.full_attention:  # A probe this short would not see a sliding window.
         return "some of its layers do not attend to the whole past"
     generator = torch.Generator().manual_seed(0)
-    prompts, responses = (
-        [random_ids(model, length, generator) for length in lengths] for lengths in ((5, 3), (4, 1, 2, 6))
-    )
+    prompts, responses = ([random_ids(model, length, generator) for length in lengths] for lengths in ((5, 3), (4, 1, 2, 6)))
     groups = [responses[:2], responses[2:]]
     (micro_batch,) = make_plan([5, 3], [[4, 1], [2, 6]], 1024)
     settings = (model.network, model.vocabulary_size, 1.0, None, False, None, model.absent_ids)
@@ -27,7 +25,7 @@ def packed_mismatch(model: LanguageModel) -> str | None:
     try:
         with packed.active():
             ours_R = packed.run(micro_batch, prompts, groups, entropies=False).logp_R
-    except (UnsupportedAttentionError, TypeError, ValueError, AttributeError) as error:
+    except (UnsupportedAttentionError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         return f"its layers do not accept packed attention ({error})"
     with stock.active():
         theirs_R = stock.run(micro_batch, prompts, groups, entropies=False).logp_R

@@ -10,7 +10,7 @@ from gmc.delays.version_0 import mass_of_run
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
-from gmc.models import weights_hash
+from gmc.models import LanguageModel, weights_hash
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates
@@ -82,6 +82,7 @@ def open_session(
 
 def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopping: Callable[[], bool], ranks: Ranks) -> Place:
     model = build_model(settings, ranks)
+    _require_trainable(model)
     store = RolloutStore(run.rollouts, run.run_id)
 
     def bind() -> str:
@@ -90,6 +91,14 @@ def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopp
         return run.record.weights_hash
 
     return Place(run, settings, model, store, ranks.from_rank_0(bind), resources, stopping, ranks)
+
+
+def _require_trainable(model: LanguageModel) -> None:
+    if model.quantized:
+        raise UsageError(
+            f"{model.source}: its weights are quantized ({model.quantized}), and training moves only those that are not; "
+            "name the model that it was made from"
+        )
 
 
 def _newest_checkpoint(place: Place) -> Checkpoint | None:
