@@ -57,11 +57,7 @@ def start_vllm(
     max_model_len: int | None,
 ) -> Any:
     """A `vllm.LLM` of the model's architecture and tokenizer, with placeholder weights. Raises `GmcError` when it fails."""
-    if model.absent_ids:
-        raise UsageError(
-            f"{model.source}: {len(model.absent_ids)} ids below its largest are no token (the first is {model.absent_ids[0]}), "
-            "and vLLM would sample them; use --engine transformers"
-        )
+    _require_dense_ids(model)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     on_cpu = model.device.type == "cpu"
@@ -100,6 +96,14 @@ def start_vllm(
             raise GmcError(f"vLLM does not start with {model.source}: {reason} Its own messages are in {log_file}.") from error
         finally:
             log_to("vllm", log_file)
+
+
+def _require_dense_ids(model: LanguageModel) -> None:
+    if model.absent_ids:
+        raise UsageError(
+            f"{model.source}: {len(model.absent_ids)} ids below its largest are no token (the first is {model.absent_ids[0]}), "
+            "and vLLM would sample them; use --engine transformers"
+        )
 
 
 @contextlib.contextmanager
