@@ -100,6 +100,16 @@ def test_every_shipped_recipe_resolves_and_builds_its_rule(name):
     assert settings.optimizer.learning_rate is not None
 
 
+def test_the_group_sizes_of_the_lab_are_compared_at_one_budget():
+    text = (recipes_directory() / "lab-group-size.toml").read_text("utf-8")
+    assert "--group-size $size --prompts $((64 / size))" in text
+    sizes = [int(size) for size in text.split("for size in ")[1].split(";")[0].split()]
+    assert sizes == [2, 4, 8, 16, 32]
+    assert all(64 % size == 0 for size in sizes)
+    settings = resolve_settings(recipe="lab-group-size")
+    assert (settings.rollout.prompts * settings.rollout.group_size, settings.delay) == (64, "ramp:64")
+
+
 def test_paper_recipes_hold_the_stated_values():
     settings = resolve_settings(recipe="paper-qwen3-1.7b-fixed-delay")
     assert (settings.rollout.prompts, settings.rollout.group_size, settings.rollout.max_tokens) == (8, 8, 4096)
