@@ -65,7 +65,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         start_seconds = NOW() - started
         maker = build_maker("benchmark", settings, model, build_scorer(settings, model), engine)
         repeats = [_repeat(maker, engine, batch, Path(folder)) for batch in range(options.repeats + 1)][1:]
-        maker.grader.close()
+        maker.reward.close()
         engine.close()
     names = repeats[0].keys()
     return {
@@ -79,7 +79,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def _repeat(maker: Any, engine: VllmEngine, batch: int, folder: Path) -> dict[str, float]:
     """Bare vLLM, then gmc, on the prompts of one launch batch.."""
     timed = Timed()
-    parts = {"sample": (engine, "generate"), "grade": (maker.grader, "grade_many"), "score": (maker.scorer, "score")}
+    parts = {"sample": (engine, "generate"), "grade": (maker.reward, "score"), "score": (maker.scorer, "score")}
     originals = {name: getattr(owner, attribute) for name, (owner, attribute) in parts.items()}
     for name, (owner, attribute) in parts.items():
         setattr(owner, attribute, timed.wrap(name, originals[name]))

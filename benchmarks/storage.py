@@ -99,7 +99,7 @@ def _rollouts(groups: int, group_size: int, prompt_tokens: int, response_tokens:
                     response_token_ids=[generator.randrange(50_000) for _ in range(length)],
                     finish_reason="stop",
                     reward=float(sample % 2),
-                    grade="correct" if sample % 2 else "incorrect",
+                    status="correct" if sample % 2 else "incorrect",
                     answer="42",
                     prediction="42",
                     prompt="a word or two " * (prompt_tokens // 4),

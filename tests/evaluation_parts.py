@@ -14,11 +14,11 @@ from gmc.evaluation.results import Result
 from gmc.evaluation.runner import evaluate
 from gmc.evaluation.spec import EvalSpec, Task
 from gmc.evaluation.subjects import Subject
-from gmc.grading import Grader
 from gmc.models import embedded_model_path
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.benchmarks import Benchmark
 from gmc.problems.load import problem_set
+from gmc.rewards.build import build_reward
 
 
 @cache
@@ -113,13 +113,13 @@ def run(
 ) -> Result:
     """Evaluate the scripted policy on sums."""
     asked = EvalSpec(**{"benchmark": "sums", "template_id": "arithmetic-v1", "samples": 4, "batch_sequences": 12, **spec})
-    with Grader() as grader:
+    with build_reward(["math"]) as reward:
         return evaluate(
             engine or ScriptedEngine(),
             tokenizer(),
             Task(benchmark(), problems or sums(10), asked, fit_length),
             subject=policy or subject(),
-            grader=grader,
+            reward=reward,
             directory=directory,
             resume=resume,
         )

@@ -24,6 +24,8 @@ METADATA = ShardMetadata(
     seed=3,
     group_size=3,
     gmc_version="0.1.0",
+    rewards=("math(strict=True)", "length(max_tokens=12, cache=4)=0.5"),
+    reward_parts=("math", "length"),
     extra={"note": "a test"},
 )
 
@@ -48,7 +50,7 @@ def make_rollouts(groups: int = 2, batch: int = 4, version: int = 2, seed: int =
                     response_token_ids=rng.integers(0, VOCABULARY, length).tolist(),
                     finish_reason="stop" if sample else "length",
                     reward=float(sample == 1),
-                    grade="correct" if sample == 1 else "unparseable",
+                    status="correct" if sample == 1 else "unparseable",
                     answer="047",
                     prediction="47" if sample == 1 else None,
                     prompt="2 + 2 = ?",
@@ -58,6 +60,10 @@ def make_rollouts(groups: int = 2, batch: int = 4, version: int = 2, seed: int =
                     trainer_entropies=floats(rng.random(length)),
                     launched_at=1.5,
                     ready_at=2.25,
+                    response_mask=[True] * length if sample == 2 else None,
+                    token_versions=[version] + [version + 1] * (length - 1) if sample == 2 else None,
+                    reward_parts=[float(sample == 1), -0.5],
+                    note=None if sample else "tier text",
                 )
             )
     return rows

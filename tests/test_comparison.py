@@ -23,8 +23,8 @@ from gmc.estimators.batch import Need
 from gmc.estimators.gmc import GMC
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.registry import build_estimator
-from gmc.grading.grade import Verdict
 from gmc.models import load_model, tokenizer_hash, weights_hash
+from gmc.rewards.base import Score
 from gmc.scoring.scorer import Scorer
 from gmc.store.policies import publish_policy
 from gmc.store.shards.groups import token_ids
@@ -64,7 +64,7 @@ def write_rollouts(folder, model, *, version=0, batches=2, first=0, kinds=("engi
                     response_token_ids=one.token_ids,
                     finish_reason=one.finish_reason,
                     reward=reward_of(text),
-                    grade="correct" if reward_of(text) else "incorrect",
+                    status="correct" if reward_of(text) else "incorrect",
                     answer="1",
                     prediction=None,
                     prompt="",
@@ -213,17 +213,14 @@ def test_the_order_of_rules_does_not_matter(model, shards):
 
 @pytest.mark.process
 def test_fresh_rollouts_give_a_gradient_that_stale_ones_point_along(model, shards, monkeypatch):
-    class VowelGrader:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
+    class VowelReward:
+        def close(self):
             return None
 
-        def grade_many(self, pairs, **flags):
-            return [Verdict(bool(reward_of(text)), "correct", None, "exact") for _, text in pairs]
+        def score(self, samples):
+            return [Score(float(bool(reward_of(sample.text))), "correct") for sample in samples]
 
-    monkeypatch.setattr(comparison.fresh, "Grader", VowelGrader)
+    monkeypatch.setattr(comparison.fresh, "Math", VowelReward)
     counted = []
     rows, result = rows_of(model, shards, ("gmc",), fresh=6, advance=counted.append)
     assert sum(counted) == 6 * 2 * PROMPTS * GROUP_SIZE + 1

@@ -39,7 +39,7 @@ def printed(*tables: Table) -> str:
 
 
 def outcomes(result: Result, decoding: str) -> np.ndarray:
-    rows = [sample.correct for sample in result.samples() if sample.decoding == decoding]
+    rows = [sample.reward for sample in result.samples() if sample.decoding == decoding]
     return np.array(rows, dtype=float).reshape(result.record["problems"]["count"], -1).mean(axis=1)
 
 
@@ -94,7 +94,24 @@ def test_results_that_cannot_be_paired_are_refused(tmp_path: Path) -> None:
 def stub(problem_ids: Sequence[str], right: Sequence[Sequence[bool]], decoding: str = "sampled", content: str = "c") -> Result:
     """A result of these problems; right: of each problem, one value a sample."""
     samples = [
-        Sample(problem_id, "sum", decoding, number, "", "1", "", [1], "", [1], "stop", str(int(correct)), correct, "", "")
+        Sample(
+            problem_id,
+            "sum",
+            decoding,
+            number,
+            "",
+            "1",
+            "",
+            [1],
+            "",
+            [1],
+            "stop",
+            str(int(correct)),
+            float(correct),
+            [],
+            "",
+            None,
+        )
         for problem_id, row in zip(problem_ids, right, strict=True)
         for number, correct in enumerate(row)
     ]
@@ -207,7 +224,7 @@ def test_same_label_on_both_sides_is_told_apart(tmp_path: Path) -> None:
 
 def test_outcomes_by_value() -> None:
     def one(number: int, tokens: int, grade: str, reason: str) -> Sample:
-        return Sample("p", "", "sampled", number, "", "", "", [1], "", [1] * tokens, reason, None, False, grade, "")
+        return Sample("p", "", "sampled", number, "", "", "", [1], "", [1] * tokens, reason, None, 0.0, [], grade, None)
 
     counts = count_outcomes([one(0, 5, "timeout", "length"), one(1, 2, "unparseable", "stop"), one(2, 3, "crash", "stop")])
     assert vars(counts) == {

@@ -9,10 +9,10 @@ from gmc.engines.transformers import TransformersEngine
 from gmc.evaluation.runner import evaluate
 from gmc.evaluation.spec import EvalSpec, Task
 from gmc.evaluation.subjects import model_candidate
-from gmc.grading import Grader
 from gmc.models import load_model
 from gmc.problems.benchmarks import BENCHMARKS
 from gmc.problems.load import load_problems
+from gmc.rewards.build import build_reward
 from gmc.store.policies import publish_policy
 
 pytestmark = pytest.mark.process
@@ -46,13 +46,13 @@ def test_lm_eval_agrees_on_a_published_policy(tmp_path: Path, monkeypatch: pytes
     folder = publish_policy(load_model("embedded"), tmp_path / "policies", 0, "run")
     model, candidate = load_model(folder), model_candidate(str(folder))
     problems = load_problems("arithmetic:eval", count=12)
-    with Grader() as grader:
+    with build_reward(["math"]) as reward:
         ours = evaluate(
             TransformersEngine(model),
             model.tokenizer,
             Task(BENCHMARKS["arithmetic"], problems, EvalSpec("arithmetic", "arithmetic-v1", samples=0)),
             subject=candidate.subject(model, "float32"),
-            grader=grader,
+            reward=reward,
             directory=tmp_path / "evals",
         )
     samples = ours.samples()

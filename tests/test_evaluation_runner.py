@@ -35,14 +35,14 @@ def test_scores_are_those_of_the_samples(tmp_path: Path) -> None:
     result = run(tmp_path, pass_k=(1, 2))
     samples = result.samples()
     assert len(samples) == 10 * (4 + 1)
-    sampled = np.array([s.correct for s in samples if s.decoding == "sampled"]).reshape(10, 4)
+    sampled = np.array([s.reward == 1 for s in samples if s.decoding == "sampled"]).reshape(10, 4)
     estimates = result.estimates()
     assert list(estimates) == ["avg@4", "pass@1", "pass@2", "maj@4", "greedy"]
     assert estimates["avg@4"].value == pytest.approx(sampled.mean())
     assert estimates["pass@1"].value == pytest.approx(sampled.mean())
     wrong = (~sampled).sum(axis=1)
     assert estimates["pass@2"].value == pytest.approx(np.mean(1 - wrong * (wrong - 1) / (4 * 3)))
-    assert estimates["greedy"].value == np.mean([s.correct for s in samples if s.decoding == "greedy"])
+    assert estimates["greedy"].value == np.mean([s.reward for s in samples if s.decoding == "greedy"])
     assert {(e.samples, e.problems) for e in estimates.values()} == {(4, 10), (1, 10)}
     assert 0 < estimates["avg@4"].value < 1
 
@@ -91,7 +91,7 @@ def test_samples_open_elsewhere_with_their_types(tmp_path: Path) -> None:
     frame = pd.read_parquet(result.samples_path)
     assert set(frame["sample"]) == {0, 1, 2, 3}
     assert frame["sample"].dtype == np.int32
-    assert frame["correct"].dtype == np.bool_
+    assert frame["reward"].dtype == np.float32
     loaded = datasets.load_dataset("parquet", data_files=str(result.samples_path), cache_dir=str(tmp_path / "cache"))["train"]
     assert len(loaded) == 50
     assert isinstance(loaded[0]["response_token_ids"], list)
@@ -102,7 +102,7 @@ def test_columns_that_are_null_throughout_keep_their_type(tmp_path: Path) -> Non
     engine = ScriptedEngine()
     engine._answer = lambda gold, draw: replace(ScriptedEngine()._answer(gold, draw), token_ids=[], logprobs=[])  # type: ignore[method-assign]
     result = run(tmp_path, engine=engine)
-    assert {(s.prediction, s.grade, s.response) for s in result.samples()} == {(None, "unparseable", "")}
+    assert {(s.prediction, s.status, s.response) for s in result.samples()} == {(None, "unparseable", "")}
     assert pq.read_schema(result.samples_path).remove_metadata() == SCHEMA
     assert result.estimates()["maj@4"].value == 0.0
     assert result.record["outcomes"]["sampled"]["mean_response_tokens"] == 0.0
@@ -119,7 +119,7 @@ def test_row_groups_stay_small(tmp_path: Path) -> None:
 def test_outcomes_are_counted_apart(tmp_path: Path) -> None:
     samples = run(tmp_path, problems=sums(60), engine=ScriptedEngine(skill=0.3)).samples()
     sampled = [sample for sample in samples if sample.decoding == "sampled"]
-    counts = count_outcomes([replace(sampled[0], grade="timeout"), replace(sampled[1], grade="crash"), *sampled[2:]])
+    counts = count_outcomes([replace(sampled[0], status="timeout"), replace(sampled[1], status="crash"), *sampled[2:]])
     assert (counts.timeouts, counts.crashes, counts.responses) == (1, 1, 240)
     cut = sum(sample.finish_reason == "length" for sample in sampled)
     assert count_outcomes(sampled).truncated_share == cut / 240 > 0
@@ -303,6 +303,6 @@ def test_damaged_results_are_named(tmp_path: Path) -> None:
         read_samples(result.samples_path)
     with pytest.raises(DataError, match="no such file"):
         read_samples(tmp_path / "missing.parquet")
-    pq.write_table(pq.read_table(run(tmp_path).samples_path).drop_columns(["tier"]), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="no column tier"):
+    pq.write_table(pq.read_table(run(tmp_path).samples_path).drop_columns(["status"]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="no column status"):
         read_samples(tmp_path / "a.parquet")

@@ -13,10 +13,10 @@ from gmc.training.metrics import correlation, ratio_metrics, rollout_metrics, we
 
 pytestmark = pytest.mark.unit
 
-GRADES = ("correct", "incorrect", "unparseable", "timeout", "crash")
+STATUSES = ("correct", "incorrect", "unparseable", "timeout", "crash", "error")
 
 
-def row(group: int, sample: int, *, length: int, version: int, reward: float, grade: str, cut: bool) -> Rollout:
+def row(group: int, sample: int, *, length: int, version: int, reward: float, status: str, cut: bool) -> Rollout:
     return Rollout(
         run_id="r",
         problem_id=f"p{group}",
@@ -28,7 +28,7 @@ def row(group: int, sample: int, *, length: int, version: int, reward: float, gr
         response_token_ids=list(range(length)),
         finish_reason="length" if cut else "stop",
         reward=reward,
-        grade=grade,
+        status=status,
         answer="1",
         prediction=None,
         prompt="",
@@ -50,7 +50,7 @@ def some_groups(seed: int, groups: int = 4, size: int = 3) -> list[list[Rollout]
                     length=dice.randrange(7),
                     version=version,
                     reward=1.0 if equal else float(dice.randrange(3)) / 2,
-                    grade=dice.choice(GRADES),
+                    status=dice.choice(STATUSES),
                     cut=dice.random() < 0.4,
                 )
                 for sample in range(size)
@@ -95,9 +95,11 @@ def test_rollout_metrics(seed):
         equal += all(one.reward == group[0].reward for one in group)
     wanted = {
         "reward/mean": average([one.reward for one in rows]),
-        "reward/unparseable_share": sum(one.grade == "unparseable" for one in rows) / len(rows),
-        "reward/timeouts": sum(one.grade == "timeout" for one in rows),
-        "reward/crashes": sum(one.grade == "crash" for one in rows),
+        "reward/std": average([(one.reward - average([r.reward for r in rows])) ** 2 for one in rows]) ** 0.5,
+        "reward/unparseable_share": sum(one.status == "unparseable" for one in rows) / len(rows),
+        "reward/timeouts": sum(one.status == "timeout" for one in rows),
+        "reward/crashes": sum(one.status == "crash" for one in rows),
+        "reward/errors": sum(one.status == "error" for one in rows),
         "reward/equal_groups_share": equal / len(groups),
         "delay/mean": average(delays),
         "delay/max": max(delays),
@@ -222,3 +224,15 @@ def test_k3_clamps_a_log_ratio_to_50_on_either_side(log_ratio):
     found = ratio_metrics(torch.tensor([[log_ratio], [0.0]]), torch.ones(2, 1, dtype=torch.bool), 2, 0.28)["ratio/k3"]
     clamped = min(50.0, max(-50.0, log_ratio))
     assert found == pytest.approx((math.exp(clamped) - 1 - clamped) / 2, rel=1e-9)
+
+
+def test_means_of_the_parts_of_a_reward_leave_out_what_does_not_apply():
+    groups = some_groups(0, groups=1)
+    for one, parts in zip(groups[0], ([1.0, math.nan], [0.0, 0.25], [1.0, 0.75]), strict=True):
+        one.reward_parts = parts
+    found = rollout_metrics(groups, 11, ["math", "short"])
+    assert (found["reward/parts/math"], found["reward/parts/short"]) == (pytest.approx(2 / 3), 0.5)
+    for one in groups[0]:
+        one.reward_parts = [1.0, math.nan]
+    assert "reward/parts/short" not in rollout_metrics(groups, 11, ["math", "short"])
+    assert not [name for name in rollout_metrics(groups, 11, ["math"]) if "parts" in name]

@@ -29,7 +29,7 @@ def test_a_row_holds_what_was_asked_sampled_and_graded(maker):
         assert maker.model.tokenizer.decode(row.response_token_ids, skip_special_tokens=True) == row.response
         assert row.answer == problem.answer
         (verdict,) = grade_many([(row.answer, row.response)], truncated=[row.finish_reason == "length"])
-        assert (row.reward, row.grade) == (float(verdict.correct), verdict.status)
+        assert (row.reward, row.status) == (float(verdict.correct), verdict.status)
         assert len(row.trainer_entropies) == len(row.trainer_logprobs) == len(row.response_token_ids)
         assert min(row.trainer_entropies) >= 0
     assert sum(row.reward for row in rows) > 0  # the embedded model does solve some

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ class Maker:
 
     def __post_init__(self) -> None:
         self.made: list[tuple[int, int]] = []
+        self.reward = SimpleNamespace(metrics=dict)
 
     def make(self, batch: int, version: int, progress: Any = None) -> list[Any]:
         self.made.append((batch, version))

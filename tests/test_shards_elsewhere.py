@@ -23,7 +23,7 @@ TYPES = {
     "response_token_ids": "list<element: int32>",
     "finish_reason": "string",
     "reward": "float",
-    "grade": "string",
+    "status": "string",
     "answer": "string",
     "prediction": "string",
     "prompt": "string",
@@ -33,6 +33,10 @@ TYPES = {
     "trainer_entropies": "list<element: float>",
     "launched_at": "double",
     "ready_at": "double",
+    "response_mask": "list<element: bool>",
+    "token_versions": "list<element: int64>",
+    "reward_parts": "list<element: float>",
+    "note": "string",
 }
 
 
@@ -43,7 +47,7 @@ def test_types_in_the_file(tmp_path: Path) -> None:
         assert {field.name: str(field.type) for field in file.schema_arrow} == TYPES
         assert {file.metadata.row_group(0).column(index).compression for index in range(len(TYPES))} == {"ZSTD"}
         record = json.loads(file.schema_arrow.metadata[b"gmc"])
-        assert (record["schema_version"], record["run_id"], record["group_size"]) == (1, "run-a", 3)
+        assert (record["schema_version"], record["run_id"], record["group_size"]) == (2, "run-a", 3)
 
 
 def _without_optional_columns(directory: Path) -> Path:

@@ -1,5 +1,6 @@
 """The reader: what it accepts from other tools, what it refuses by name, and that nothing changes on the way."""
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,12 @@ from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.schema import SCHEMA
 from gmc.store.shards.writer import write_shard
 
+FROZEN = Path(__file__).parent / "data" / "frozen" / "shard-version-1.parquet"
+"""Written by gmc 0.1: one group of `make_rollouts`."""
+OPTIONAL = {
+    *("engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at"),
+    *("response_mask", "token_versions", "reward_parts", "note"),
+}
 pytestmark = pytest.mark.unit
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -46,7 +53,7 @@ def shards(draw: st.DrawFn) -> tuple[list[Rollout], ShardMetadata]:
                     response_token_ids=ids,
                     finish_reason=draw(st.sampled_from(["stop", "length"])),
                     reward=draw(st.floats(-2, 2, width=32)),
-                    grade=draw(st.sampled_from(["correct", "incorrect", "unparseable", "timeout", "crash"])),
+                    status=draw(st.sampled_from(["correct", "incorrect", "unparseable", "timeout", "crash"])),
                     answer=draw(text),
                     prediction=draw(st.none() | text),
                     prompt=draw(text),
@@ -105,11 +112,11 @@ def test_columns_in_any_order_extra_columns_and_shuffled_rows(tmp_path: Path) ->
 
 def test_an_error_names_the_row_of_the_file_not_of_the_sorted_rows(tmp_path: Path) -> None:
     table = pq.read_table(write_sample(tmp_path)).take([3, 0, 5, 1, 4, 2])
-    grades = table.column("grade").to_pylist()
-    grades[2] = "right"
-    place = table.schema.get_field_index("grade")
-    pq.write_table(table.set_column(place, "grade", pa.array(grades)), tmp_path / "shuffled.parquet")
-    with pytest.raises(DataError, match=r"row 2 \(group 1, sample 2\), column grade: 'right'"):
+    reasons = table.column("finish_reason").to_pylist()
+    reasons[2] = "eos"
+    place = table.schema.get_field_index("finish_reason")
+    pq.write_table(table.set_column(place, "finish_reason", pa.array(reasons)), tmp_path / "shuffled.parquet")
+    with pytest.raises(DataError, match=r"row 2 \(group 1, sample 2\), column finish_reason: 'eos'"):
         read_shard(tmp_path / "shuffled.parquet")
 
 
@@ -118,7 +125,7 @@ def test_wider_types_are_read_and_other_kinds_refused(tmp_path: Path) -> None:
     wide = source
     for name, kind in {
         "answer": pa.large_string(),
-        "grade": pa.dictionary(pa.int32(), pa.string()),
+        "status": pa.dictionary(pa.int32(), pa.string()),
         "batch": pa.int32(),
         "response_token_ids": pa.large_list(pa.int64()),
         "trainer_logprobs": pa.list_(pa.float64()),
@@ -166,17 +173,42 @@ def test_a_whole_column_may_be_left_out(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        for name in SCHEMA.names
-        if name not in ("engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at")
-    ],
+    [name for name in SCHEMA.names if name not in OPTIONAL],
 )
 def test_a_missing_column_is_named(tmp_path: Path, name: str) -> None:
     table = pq.read_table(write_sample(tmp_path))
     pq.write_table(table.drop_columns([name]), tmp_path / "less.parquet")
     with pytest.raises(DataError, match=f"less.parquet: column {name} is missing \\(found: "):
         read_shard(tmp_path / "less.parquet")
+
+
+@pytest.mark.parametrize("name", ["response_mask", "token_versions", "note"])
+def test_what_version_1_does_not_have_may_be_left_out(tmp_path: Path, name: str) -> None:
+    table = pq.read_table(write_sample(tmp_path))
+    pq.write_table(table.drop_columns([name]), tmp_path / "less.parquet")
+    assert {getattr(row, name) for row in read_shard(tmp_path / "less.parquet").rollouts} == {None}
+
+
+def test_a_shard_of_version_1_is_read_as_before() -> None:
+    shard = read_shard(FROZEN)
+    assert (shard.metadata.schema_version, shard.metadata.rewards, shard.metadata.reward_parts) == (1, (), ())
+    assert [row.status for row in shard.rollouts] == ["unparseable", "correct", "unparseable"]
+    assert [row.reward for row in shard.rollouts] == [0.0, 1.0, 0.0]
+    assert [row.response_token_ids for row in shard.rollouts] == pq.read_table(FROZEN)["response_token_ids"].to_pylist()
+    for name in ("response_mask", "token_versions", "reward_parts", "note"):
+        assert {getattr(row, name) for row in shard.rollouts} == {None}
+
+
+def test_a_shard_of_version_1_without_its_grade_is_refused(tmp_path: Path) -> None:
+    pq.write_table(pq.read_table(FROZEN).drop_columns(["grade"]), tmp_path / "less.parquet")
+    with pytest.raises(DataError, match="column grade is missing"):
+        read_shard(tmp_path / "less.parquet")
+
+
+def test_a_part_that_does_not_apply_is_nan(tmp_path: Path) -> None:
+    rows = [replace(row, reward_parts=[row.reward, float("nan")]) for row in make_rollouts()]
+    write_shard(tmp_path / "nan.parquet", rows, METADATA)
+    assert all(math.isnan(row.reward_parts[1]) for row in read_shard(tmp_path / "nan.parquet").rollouts)
 
 
 def test_a_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
@@ -255,7 +287,7 @@ def test_a_file_that_is_no_shard(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (b'{"schema_version": 2, "anything": 1}', "schema version 2, this gmc reads version 1"),
+        (b'{"schema_version": 3, "anything": 1}', "schema version 3, this gmc reads versions 1 and 2"),
         (b"{}", "schema version None"),
         (b"[1]", "not a JSON object"),
         (b"\xff", "not a JSON object"),
@@ -284,6 +316,7 @@ def test_zero_rows_and_zero_length_responses(tmp_path: Path) -> None:
     assert read_shard(tmp_path / "none.parquet").rollouts == []
     assert read_lengths(tmp_path / "none.parquet") == []
     empty = {"response_token_ids": [], "engine_logprobs": [], "trainer_logprobs": [], "trainer_entropies": [], "response": ""}
+    empty |= {"response_mask": [], "token_versions": []}
     rows = [replace(row, **empty) for row in make_rollouts()]
     write_shard(tmp_path / "empty.parquet", rows, METADATA)
     assert read_shard(tmp_path / "empty.parquet").rollouts == rows
@@ -295,6 +328,7 @@ def test_long_rows_lie_in_several_small_row_groups(tmp_path: Path) -> None:
     values = floats([-0.5] * count)
     ids = [7] * count
     long = {"response_token_ids": ids, "engine_logprobs": values, "trainer_logprobs": values, "trainer_entropies": None}
+    long |= {"response_mask": None, "token_versions": None}
     rows = [replace(row, **long) for row in make_rollouts()]
     path = tmp_path / "long.parquet"
     write_shard(path, rows, replace(METADATA, sampling={"temperature": "1.0"}))

@@ -44,6 +44,12 @@ def too_long(rows: Rows) -> Rows:
     )
 
 
+def versions(values: list[int]) -> Callable[[Rows], Rows]:
+    """Row 4 as a response of three tokens, with these versions."""
+    logprobs = {name: [-1.0] * 3 for name in ("engine_logprobs", "trainer_logprobs", "trainer_entropies")}
+    return with_values(4, response_token_ids=[1, 2, 3], response_mask=None, token_versions=values, **logprobs)
+
+
 ILLEGAL: list[tuple[str, Callable[[Rows], Rows], list[str]]] = [
     ("nan engine", with_value("engine_logprobs", float("nan")), ["row 4 (group 1, sample 1)", "engine_logprobs", "nan"]),
     ("nan trainer", with_value("trainer_logprobs", float("nan")), ["row 4", "trainer_logprobs", "nan"]),
@@ -77,7 +83,16 @@ ILLEGAL: list[tuple[str, Callable[[Rows], Rows], list[str]]] = [
     ("missing group", lambda rows: rows[3:], ["row 0", "group 0 is missing"]),
     ("duplicate", with_values(4, sample=0), ["row 4", "sample", "twice"]),
     ("sample beyond", with_values(5, sample=3), ["row 5", "sample", "beyond the group size 3"]),
-    ("unknown grade", with_values(1, grade="right"), ["row 1", "grade", "'right'", "'correct'"]),
+    ("no status", with_values(1, status=None), ["row 1", "status", "null"]),
+    ("short mask", with_values(2, response_mask=[True]), ["row 2", "response_mask", "1 values for"]),
+    ("long mask", with_values(2, response_mask=[True] * 13), ["row 2", "response_mask", "13 values for"]),
+    ("mask None", with_values(4, response_mask=[True, None]), ["row 4", "response_mask", "null inside the list"]),
+    ("versions short", with_values(2, token_versions=[2]), ["row 2", "token_versions", "1 values for"]),
+    ("versions fall", versions([2, 3, 2]), ["row 4", "token_versions", "never fall"]),
+    ("first version", versions([3, 3, 3]), ["row 4", "token_versions", "begin with policy_version 2"]),
+    ("parts of another number", with_values(0, reward_parts=[1.0]), ["row 0", "reward_parts", "names 2 parts"]),
+    ("some without parts", with_values(0, reward_parts=None), ["row 0", "reward_parts", "all rows or none"]),
+    ("infinite part", with_values(3, reward_parts=[float("inf"), 0.0]), ["row 3", "reward_parts", "infinite"]),
     ("unknown finish", with_values(1, finish_reason="eos"), ["row 1", "finish_reason", "'eos'", "'stop'"]),
     ("nan reward", with_values(1, reward=float("nan")), ["row 1", "reward", "finite"]),
     ("foreign row", with_values(3, run_id="run-b"), ["row 3", "run_id", "'run-b'", "'run-a'"]),

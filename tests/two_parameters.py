@@ -49,7 +49,7 @@ def groups() -> list[list[Rollout]]:
                     response_token_ids=list(range(length)),
                     finish_reason="stop",
                     reward=REWARDS[number][sample],
-                    grade="correct",
+                    status="correct",
                     answer="",
                     prediction=None,
                     prompt="",

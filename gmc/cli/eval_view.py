@@ -21,6 +21,7 @@ from gmc.evaluation.run import Evaluation, evaluate_run
 from gmc.evaluation.runner import Progress
 from gmc.evaluation.spec import Task
 from gmc.evaluation.subjects import Candidate
+from gmc.rewards.build import is_binary
 
 
 def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) -> None:
@@ -29,10 +30,11 @@ def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) ->
 
         def watch(candidate: Candidate, task: Task) -> Progress:
             bars.close()
+            binary = is_binary(task.spec.reward)
             bar = bars.enter_context(progress_bar(f"{task.benchmark.name} {candidate.label}", task.responses, "resp"))
 
             def progress(share: float | None, new: int) -> None:
-                bar.advance(new, "" if share is None else f"{100 * share:.1f} % correct")
+                bar.advance(new, "" if share is None else f"{100 * share:.1f} % correct" if binary else f"reward {share:.3f}")
 
             return progress
 
@@ -57,7 +59,8 @@ def _show(evaluation: Evaluation) -> None:
         stderr.print(table)
     for candidate, values in evaluation.means().items():
         names = [result.record["benchmark"] for result in evaluation.found[candidate]]
-        stderr.print(mean_table(candidate.label, values, names))
+        binary = all(result.rewarded.binary for result in evaluation.found[candidate])
+        stderr.print(mean_table(candidate.label, values, names, binary))
     for comparison in evaluation.comparisons():
         show_comparison(comparison)
     for line in dict.fromkeys(line for result in results for line in warning_lines(result)):

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gmc.cli import options
 from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
+
+if TYPE_CHECKING:
+    from gmc.generation.filling import RolloutSummary
 
 
 @options.settings_options(
@@ -17,6 +20,7 @@ from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
         "problems",
         "question_field",
         "answer_field",
+        "reward",
         "batches",
         "prompts",
         "group_size",
@@ -40,7 +44,7 @@ def rollout(
     json: options.JsonOption = False,
     **said: Any,
 ) -> None:
-    """Sample rollouts with the initial policy: P prompts × G responses a batch, graded, one Parquet file a batch."""
+    """Sample rollouts with the initial policy: P prompts × G responses a batch, rewarded, one Parquet file a batch."""
     from gmc.cli.output import print_settings
     from gmc.resolving.checks import check_sampling
     from gmc.resolving.earlier import earlier_settings
@@ -72,11 +76,15 @@ def rollout(
         summary = fill_run(run, settings, resume=resume, overwrite=overwrite, advance=bar.advance)
     write_line(
         f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
-        f"{100 * summary.accuracy:.1f} % correct, {100 * summary.cut_off:.1f} % cut off at the length limit, "
+        f"{_worth(summary)}, {100 * summary.cut_off:.1f} % cut off at the length limit, "
         f"mean length {summary.mean_length:.1f} tokens"
     )
     if json:
         print_json(summary.record())
+
+
+def _worth(summary: "RolloutSummary") -> str:
+    return f"mean reward {summary.mean_reward:.3f}" if summary.accuracy is None else f"{100 * summary.accuracy:.1f} % correct"
 
 
 def _follow(

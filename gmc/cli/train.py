@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         "problems",
         "question_field",
         "answer_field",
+        "reward",
         "prompts",
         "group_size",
         "engine",

@@ -1,21 +1,25 @@
 """The on-policy gradient, estimated from fresh responses of the policy to the stored prompts."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 import torch
 
 from gmc.comparison.stored import StoredBatch
 from gmc.engines.transformers import TransformersEngine
+from gmc.errors import UsageError
 from gmc.estimators.base import leave_one_out
 from gmc.estimators.gradient import Gradient
 from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.normalize import coefficients
 from gmc.gradients.rule_gradient import model_gradient
-from gmc.grading import Grader
-from gmc.grading.thinking import opens_thinking
+from gmc.problems.base import Problem
+from gmc.rewards.math import Math
+from gmc.rewards.specs import parse_reward
 from gmc.rollouts.maker import sampling_seed
-from gmc.rollouts.respond import respond
+from gmc.rollouts.respond import Asked, respond
 from gmc.scoring.scorer import Scorer
+from gmc.store.shards.rollout import ShardMetadata
 
 
 def fresh_gradients(
@@ -24,24 +28,27 @@ def fresh_gradients(
     """One on-policy gradient a repeat: G fresh responses to each stored prompt, leave-one-out advantages, weight 1.
 
     advance: called with the number of newly finished responses. The repeats are independent; their mean is the estimate, and
-    the cosine of two halves says how far it can be trusted.
+    the cosine of two halves says how far it can be trusted. Raises `UsageError` for rollouts of another reward than `math`:
+    shards keep the gold answer of a problem and not the other columns that a reward may want.
     """
+    require_math(stored.metadata)
     engine = TransformersEngine(scorer.model, compute_dtype=None)
-    prompts_P = [group[0].prompt_token_ids for group in stored.groups]
-    golds_P = [group[0].answer for group in stored.groups]
+    asked_P = [
+        Asked(Problem(row.problem_id, "", row.answer), row.prompt, row.prompt_token_ids)
+        for row in (group[0] for group in stored.groups)
+    ]
+    prompts_P = [asked.token_ids for asked in asked_P]
     gradients = []
-    with Grader() as grader:
+    with closing(Math()) as reward:
         for repeat in range(repeats):
             groups = respond(
                 engine,
                 scorer.model.tokenizer,
-                grader,
-                prompts_P,
-                golds_P,
+                reward,
+                asked_P,
                 group_size=stored.metadata.group_size,
                 sampling=stored.sampling,
                 seeds=[sampling_seed(seed, repeat, group) for group in range(len(prompts_P))],
-                thinking_P=[opens_thinking(group[0].prompt or "") for group in stored.groups],
                 progress=advance,
             )
             rewards_PG = torch.tensor([[response.reward for response in group] for group in groups])
@@ -50,6 +57,16 @@ def fresh_gradients(
             grad_BT = weight_BT * leave_one_out(rewards_PG).reshape(-1, 1).to(weight_BT.device)
             gradients.append(model_gradient(scorer.model, current, grad_BT).clone())
     return gradients
+
+
+def require_math(metadata: ShardMetadata) -> None:
+    """Raise `UsageError` for rollouts that were not rewarded by `math` alone."""
+    others = [text for text in metadata.rewards if parse_reward(text).target != Math.name]
+    if others or len(metadata.rewards) > 1:
+        raise UsageError(
+            f"fresh responses to stored prompts can be rewarded by math alone, and these rollouts were by "
+            f"{' and '.join(metadata.rewards)}; leave --fresh out"
+        )
 
 
 def mean_gradient(gradients: list[Gradient]) -> Gradient:

@@ -16,6 +16,7 @@ SETTING_OF = {
     "problems": "problems.source",
     "question_field": "problems.question_field",
     "answer_field": "problems.answer_field",
+    "reward": "reward.parts",
     "batches": "rollout.batches",
     "prompts": "rollout.prompts",
     "group_size": "rollout.group_size",
@@ -38,6 +39,7 @@ EVAL_SETTING_OF = {
     "top_p": "eval.top_p",
     "max_tokens": "eval.max_tokens",
     "seed": "eval.seed",
+    "reward": "reward.parts",
     "engine": "rollout.engine",
 }
 """The same for `gmc eval`, whose sampling is its own."""

@@ -57,6 +57,31 @@ class ProblemSettings(Section):
     )
 
 
+class RewardSection(Section):
+    """[reward]: what a response is worth, and how reward functions are called."""
+
+    parts: list[str] = Field(
+        default_factory=lambda: ["math"],
+        description="what is rewarded: NAME, NAME(setting=value), FILE.py:FUNCTION or MODULE:FUNCTION, each with =WEIGHT if it "
+        "is not 1; the weighted sum trains; gmc rewards lists the names",
+    )
+    code: Annotated[list[str], Derived("reward.parts", "code", "that of the files as they are")] = Field(
+        description="hash and path of every file of functions, so that no run goes on with another function"
+    )
+    form: Annotated[
+        Literal["text", "messages"], Derived("problems.template", "template", "messages with a chat template, else text")
+    ] = Field(description="what functions get as prompts and completions")
+    seconds: float = Field(60.0, gt=0, description="how long one call of a function may take")
+    on_error: Literal["stop", "zero"] = Field(
+        "stop", description="a function that fails stops the run, or gives every response of that call 0, which is counted"
+    )
+
+    @field_validator("parts", mode="before")
+    @classmethod
+    def _one_may_be_text(cls, parts: Any) -> Any:
+        return [parts] if isinstance(parts, str) else parts
+
+
 class RolloutSettings(Section):
     """[rollout]: how training rollouts are sampled."""
 
@@ -176,6 +201,7 @@ class RunSettings(Section):
     )
     model: ModelSettings
     problems: ProblemSettings
+    reward: RewardSection
     rollout: RolloutSettings
     estimator: dict[str, Any] = Field(
         default_factory=lambda: {"name": "gmc"},

@@ -15,6 +15,7 @@ from gmc.config.layers import CHOSEN, DEFAULT, RUN
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
+from gmc.rewards.build import is_binary
 from gmc.store.files import strict_json
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
@@ -38,6 +39,11 @@ class TrainedRun:
     said: frozenset[str] | None
     rewards_N: FloatArray
     results: Mapping[str, Result]
+
+    @property
+    def binary(self) -> bool:
+        """Whether its rewards are shares of right answers, as far as its settings tell."""
+        return is_binary(self.settings.get("reward.parts", ("math",)))
 
     @property
     def final_reward(self) -> float:

@@ -10,25 +10,34 @@ from rich.table import Table
 
 from gmc.evaluation.arms import WINDOW, Arm, OverSeeds, TrainedRun, interval_name, over_seeds, running_mean, ways_of_asking
 from gmc.evaluation.report import new_table
+from gmc.evaluation.rewarded import format_value
 from gmc.store.files import atomic_path
 
 
 def arm_tables(arms: Sequence[Arm]) -> list[Table]:
     """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
     left = (*(arms[0].differing or ("arm",)), "seeds")
-    rewards = new_table(f"training reward, %: {interval_name()}", left, (f"last {WINDOW}", f"best {WINDOW}"))
+    binary = all(run.binary for arm in arms for run in arm.runs)
+    rewards = new_table(
+        f"training reward{', %' if binary else ''}: {interval_name()}", left, (f"last {WINDOW}", f"best {WINDOW}")
+    )
     for arm in arms:
         final, peak = (over_seeds([getattr(run, name) for run in arm.runs]) for name in ("final_reward", "peak_reward"))
-        rewards.add_row(*_settings(arm), _seeds(arm.runs), _percent(final), _percent(peak))
+        rewards.add_row(*_settings(arm), _seeds(arm.runs), _value(final, binary), _value(peak, binary))
     tables = [rewards]
     for way, example in ways_of_asking([run for arm in arms for run in arm.runs]).items():
         names = list(example.record["scores"])
-        title = f"{example.record['benchmark']}, {example.record['problems']['count']} problems, % correct: {interval_name()}"
+        unit = "% correct" if example.rewarded.binary else "mean reward"
+        title = f"{example.record['benchmark']}, {example.record['problems']['count']} problems, {unit}: {interval_name()}"
         table = new_table(title, left, tuple(names))
         for arm in arms:
             runs = [run for run in arm.runs if way in run.results]
             if runs:
-                table.add_row(*_settings(arm), _seeds(runs), *(_percent(_score(runs, way, name)) for name in names))
+                table.add_row(
+                    *_settings(arm),
+                    _seeds(runs),
+                    *(_value(_score(runs, way, name), example.rewarded.is_binary(name)) for name in names),
+                )
         tables.append(table)
     return tables
 
@@ -74,9 +83,11 @@ def save_curves(path: Path, arms: Sequence[Arm]) -> None:
 
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     axes = figure.subplots()
+    binary = all(run.binary for arm in arms for run in arm.runs)
+    scale = 100 if binary else 1
     for number, arm in enumerate(arms):
         done = min(len(run.rewards_N) for run in arm.runs)
-        curves_SN = 100 * np.stack([running_mean(run.rewards_N[:done]) for run in arm.runs])
+        curves_SN = scale * np.stack([running_mean(run.rewards_N[:done]) for run in arm.runs])
         updates = np.arange(done - curves_SN.shape[1], done)
         # Dashes as well as colors: arms may agree exactly, as gmc and tic do without a delay.
         style = ("-", "--", ":")[number % 3]
@@ -86,7 +97,7 @@ def save_curves(path: Path, arms: Sequence[Arm]) -> None:
         )
     most = max(len(arm.runs) for arm in arms)
     title = f"training reward, means of {WINDOW} updates" + (f"; shaded: range over {most} seeds" if most > 1 else "")
-    axes.set(xlabel="update", ylabel="correct, %", title=title)
+    axes.set(xlabel="update", ylabel="correct, %" if binary else "reward", title=title)
     axes.grid(alpha=0.3)
     figure.legend(fontsize="small", loc="outside right upper", frameon=False)
     with atomic_path(path) as temporary:
@@ -105,6 +116,6 @@ def _seeds(runs: Sequence[TrainedRun]) -> str:
     return " ".join(str(run.seed) for run in runs)
 
 
-def _percent(value: OverSeeds) -> str:
-    reach = "" if value.high is None else f" ± {100 * (value.high - value.mean):.1f}"
-    return f"{100 * value.mean:.1f}{reach}"
+def _value(value: OverSeeds, binary: bool) -> str:
+    reach = "" if value.high is None else f" ± {format_value(value.high - value.mean, binary)}"
+    return f"{format_value(value.mean, binary)}{reach}"

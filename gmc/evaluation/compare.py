@@ -14,13 +14,15 @@ from gmc.evaluation.statistics import Estimate, FloatArray, McNemar, PairedDiffe
 
 @dataclass(frozen=True)
 class ScoreComparison:
-    """One score of both results. mcnemar: None unless each side has one right-or-wrong outcome a problem."""
+    """One score of both results. mcnemar: None unless each side has one right-or-wrong outcome a problem. binary: whether both
+    are shares of right answers."""
 
     name: str
     first: Estimate
     second: Estimate
     difference: PairedDifference
     mcnemar: McNemar | None
+    binary: bool
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,21 @@ def comparison_record(comparison: Comparison) -> dict[str, Any]:
 
 
 def _scored(result: Result) -> ProblemScores:
-    return problem_scores(result.samples(), result.record["spec"]["pass_k"])
+    return problem_scores(result.samples(), result.record["spec"]["pass_k"], result.rewarded)
 
 
 def _same_score(name: str, other: ProblemScores) -> str | None:
     """The other side's name of the same quantity: n may differ for avg and maj, k may not for pass."""
     if name in other.scores:
         return name
-    kind = name.partition("@")[0]
-    return next((each for each in other.scores if kind in ("avg", "maj") and each.partition("@")[0] == kind), None)
+    kind, part = _kind(name)
+    return next((each for each in other.scores if kind in ("avg", "maj") and _kind(each) == (kind, part)), None)
+
+
+def _kind(name: str) -> tuple[str, str]:
+    """What a score is without its n, and of which part of the reward: ("avg", "math") of "avg@4 math"."""
+    whole, _, part = name.partition(" ")
+    return whole.partition("@")[0], part
 
 
 def _compare_score(one: ProblemScores, other: ProblemScores, name: str, match: str, *, seed: int) -> ScoreComparison:
@@ -82,12 +90,14 @@ def _compare_score(one: ProblemScores, other: ProblemScores, name: str, match: s
         raise UsageError("the two results hold different problem ids, so they cannot be paired")
     first_P: FloatArray = one.scores[name]
     second_P: FloatArray = other.scores[match][[order[problem_id] for problem_id in one.problem_ids]]
-    binary = all(np.all((scores == 0) | (scores == 1)) for scores in (first_P, second_P))
+    binary = one.rewarded.is_binary(name) and other.rewarded.is_binary(match)
+    outcomes = binary and all(np.all((scores == 0) | (scores == 1)) for scores in (first_P, second_P))
     single = one.samples[name] == other.samples[match] == 1
     return ScoreComparison(
         name if name == match else f"{name} / {match}",
-        estimate(first_P, samples=one.samples[name], seed=seed),
-        estimate(second_P, samples=other.samples[match], seed=seed),
+        estimate(first_P, samples=one.samples[name], seed=seed, binary=binary),
+        estimate(second_P, samples=other.samples[match], seed=seed, binary=binary),
         paired_difference(first_P, second_P, seed=seed),
-        mcnemar(first_P == 1, second_P == 1) if binary and single else None,
+        mcnemar(first_P == 1, second_P == 1) if outcomes and single else None,
+        binary,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.evaluation.results import Result
+from gmc.evaluation.rewarded import Rewarded
 from gmc.store.files import atomic_path, write_json
 
 
@@ -24,11 +25,11 @@ def write_curve(results: Sequence[Result], directory: Path) -> tuple[Path, Path]
     table, plot = directory / f"curve-{benchmark}.json", directory / f"curve-{benchmark}.png"
     write_json(table, {"benchmark": benchmark, "problems": results[0].record["problems"], "points": points})
     with atomic_path(plot) as temporary:
-        _plot(benchmark, points, temporary)
+        _plot(benchmark, points, results[0].rewarded, temporary)
     return table, plot
 
 
-def _plot(benchmark: str, points: list[dict[str, Any]], path: Path) -> None:
+def _plot(benchmark: str, points: list[dict[str, Any]], rewarded: Rewarded, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6.0, 4.0), layout="constrained")
@@ -38,11 +39,13 @@ def _plot(benchmark: str, points: list[dict[str, Any]], path: Path) -> None:
         scores = [point["scores"].get(name) for point in points]
         if any(score is None for score in scores):
             continue
-        (line,) = axes.plot(versions, [100 * score["value"] for score in scores], marker="o", markersize=3, label=name)
-        low, high = ([100 * score[end] for score in scores] for end in ("low", "high"))
+        scale = 100 if rewarded.binary else 1
+        (line,) = axes.plot(versions, [scale * score["value"] for score in scores], marker="o", markersize=3, label=name)
+        low, high = ([scale * score[end] for score in scores] for end in ("low", "high"))
         axes.fill_between(versions, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
     problems = points[0]["scores"][next(iter(points[0]["scores"]))]["problems"]
-    axes.set(xlabel="policy version (updates)", ylabel="correct, %", title=f"{benchmark} ({problems} problems, 95 % intervals)")
+    unit = "correct, %" if rewarded.binary else "mean reward"
+    axes.set(xlabel="policy version (updates)", ylabel=unit, title=f"{benchmark} ({problems} problems, 95 % intervals)")
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path, format="png", dpi=150)

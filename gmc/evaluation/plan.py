@@ -9,7 +9,9 @@ from gmc.evaluation.spec import EvalSpec, Task
 from gmc.problems.base import ProblemSet
 from gmc.problems.benchmarks import Benchmark, load_benchmark
 from gmc.problems.checks import find_overlap
-from gmc.resolving.build import build_problems
+from gmc.resolving.build import build_problems, build_rewards
+from gmc.rewards.math import Math
+from gmc.rewards.specs import parse_reward, with_keywords
 
 ARITHMETIC = "arithmetic"
 
@@ -22,7 +24,9 @@ def make_task(benchmark: Benchmark, settings: RunSettings, request: Request) -> 
     """
     trained_on = settings if request.trained else None
     evaluation = settings.eval
-    problems = load_benchmark(benchmark, request.data_directory)
+    parts = _parts(settings, request)
+    with build_rewards(settings, parts) as reward:
+        problems = load_benchmark(benchmark, request.data_directory, prepare=reward.prepare, needs_answer=reward.needs_answer)
     if trained_on is not None:
         problems = replace(problems, notes=(*problems.notes, *overlap_notes(trained_on, problems)))
     if 0 < evaluation.limit < len(problems):
@@ -39,11 +43,20 @@ def make_task(benchmark: Benchmark, settings: RunSettings, request: Request) -> 
         max_tokens=evaluation.max_tokens,
         pass_k=tuple(evaluation.pass_k),
         seed=evaluation.seed,
-        strict=not request.last_number,
+        reward=parts,
+        reward_code=tuple(settings.reward.code),
         batch_sequences=request.batch_sequences,
     )
     # Nobody asked for a length where it comes from the model.
     return Task(benchmark, problems, spec, fit_length=settings.origins.get("eval.max_tokens") == "model")
+
+
+def _parts(settings: RunSettings, request: Request) -> tuple[str, ...]:
+    """What is rewarded; with --last-number the reward math is not strict."""
+    specs = [parse_reward(text) for text in settings.reward.parts]
+    if request.last_number:
+        specs = [with_keywords(spec, {"strict": False}) if spec.target == Math.name else spec for spec in specs]
+    return tuple(map(str, specs))
 
 
 def choose_template(benchmark: Benchmark, trained_on: RunSettings | None) -> str:
@@ -61,7 +74,7 @@ def overlap_notes(trained_on: RunSettings, problems: ProblemSet) -> list[str]:
     if training.source.partition(":")[0] == ARITHMETIC:
         return []
     try:
-        trained = build_problems(training)
+        trained = build_problems(trained_on, None)
     except DataError as error:
         return [f"overlap with the training problems not checked: {error}"]
     shared = find_overlap(trained, problems)

@@ -7,12 +7,14 @@ from rich.table import Table
 
 from gmc.evaluation.compare import Comparison
 from gmc.evaluation.results import Result
+from gmc.evaluation.rewarded import Rewarded, format_value
 from gmc.evaluation.statistics import Estimate
 
 
-def format_estimate(value: Estimate) -> str:
-    """A score in percent with its 95 % interval: "61.3 [57.0, 65.5]"."""
-    return f"{100 * value.value:.1f} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
+def format_estimate(value: Estimate, binary: bool = True) -> str:
+    """A score with its 95 % interval, a share of right answers in percent: "61.3 [57.0, 65.5]"."""
+    middle, low, high = (format_value(each, binary) for each in (value.value, value.low, value.high))
+    return f"{middle} [{low}, {high}]"
 
 
 def result_tables(results: Sequence[Result]) -> list[Table]:
@@ -22,16 +24,16 @@ def result_tables(results: Sequence[Result]) -> list[Table]:
         benchmark = result.record["benchmark"]
         if benchmark not in tables:
             tables[benchmark] = new_table(
-                f"{benchmark}: {result.record['problems']['count']} problems, % correct with 95 % interval over problems",
+                f"{benchmark}: {result.record['problems']['count']} problems, {_unit(result)} with 95 % interval over problems",
                 ("model", "score"),
-                ("correct", "n", "tokens", "cut off", "no answer"),
+                ("correct" if result.rewarded.binary else "reward", "n", "tokens", "cut off", "no answer"),
             )
         for index, (name, value) in enumerate(result.estimates().items()):
-            counts = result.record["outcomes"]["greedy" if name == "greedy" else "sampled"]
+            counts = result.record["outcomes"]["greedy" if name.partition(" ")[0] == "greedy" else "sampled"]
             tables[benchmark].add_row(
                 result.record["model"]["label"] if index == 0 else "",
                 name,
-                format_estimate(value),
+                _marked(value, result.rewarded, name),
                 str(value.samples),
                 f"{counts['mean_response_tokens']:.0f}",
                 f"{100 * counts['truncated_share']:.1f} %",
@@ -40,11 +42,21 @@ def result_tables(results: Sequence[Result]) -> list[Table]:
     return list(tables.values())
 
 
-def mean_table(name: str, values: Mapping[str, Estimate], members: Sequence[str]) -> Table:
-    """One policy's means over several benchmarks."""
+def _unit(result: Result) -> str:
+    return "% correct" if result.rewarded.binary else f"mean reward ({' + '.join(result.rewarded.labels)})"
+
+
+def _marked(value: Estimate, rewarded: Rewarded, name: str) -> str:
+    """A score with its interval; a share among other numbers says that it is in percent."""
+    share = rewarded.is_binary(name)
+    return format_estimate(value, share) + (" %" if share and not rewarded.binary else "")
+
+
+def mean_table(name: str, values: Mapping[str, Estimate], members: Sequence[str], binary: bool = True) -> Table:
+    """One policy's means over several benchmarks. binary: whether they are shares of right answers."""
     table = new_table(f"{name}: mean over {', '.join(members)}", ("score",), ("correct", "n at least", "problems"))
     for score, value in values.items():
-        table.add_row(score, format_estimate(value), str(value.samples), str(value.problems))
+        table.add_row(score, format_estimate(value, binary), str(value.samples), str(value.problems))
     return table
 
 
@@ -61,9 +73,11 @@ def comparison_table(comparison: Comparison) -> Table:
         difference = score.difference
         table.add_row(
             score.name,
-            format_estimate(score.first).replace(" [", "\n["),
-            format_estimate(score.second).replace(" [", "\n["),
-            f"{100 * difference.value:+.1f}\n[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]",
+            format_estimate(score.first, score.binary).replace(" [", "\n["),
+            format_estimate(score.second, score.binary).replace(" [", "\n["),
+            "{}\n[{}, {}]".format(
+                *(format_value(each, score.binary, sign="+") for each in (difference.value, difference.low, difference.high))
+            ),
             _format_p(difference.p_value),
             " / ".join(str(count) for count in sorted({score.first.samples, score.second.samples})),
         )
@@ -117,6 +131,9 @@ def warning_lines(result: Result) -> list[str]:
                 f"{record['benchmark']}, {decoding}: {counts['timeouts']} answer checks timed out and {counts['crashes']} "
                 f"crashed of {counts['responses']}; they count as wrong"
             )
+    flat = [name for name, value in result.estimates().items() if value.low == value.high]
+    if flat:
+        lines.append(f"{record['benchmark']}: all problems score the same in {', '.join(flat)}, so its interval says nothing")
     return lines
 
 

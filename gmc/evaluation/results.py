@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.errors import DataError, UsageError
+from gmc.evaluation.rewarded import Rewarded
 from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
 from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
@@ -36,6 +37,11 @@ class Result:
         """Benchmark and model, for people."""
         return f"{self.record['benchmark']}, {self.record['model']['label']}"
 
+    @property
+    def rewarded(self) -> Rewarded:
+        """What its responses were rewarded by."""
+        return Rewarded.read(self.record.get("rewarded"))
+
     def estimates(self) -> dict[str, Estimate]:
         """The scores by name."""
         return {name: Estimate(**values) for name, values in self.record["scores"].items()}
@@ -52,6 +58,8 @@ def read_result(path: Path) -> Result:
     if not isinstance(record, dict) or "scores" not in record or "benchmark" not in record:
         raise DataError(f"{scores_path}: not a result of gmc eval")
     read_format(scores_path, record)
+    if "strict" in record["spec"]:  # gmc 0.1, which had the reward math and this setting of it
+        record["spec"] |= {"reward": [f"math(strict={record['spec'].pop('strict')})"], "reward_code": []}
     return Result(scores_path, record)
 
 

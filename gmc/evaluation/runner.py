@@ -1,43 +1,33 @@
-"""Running one evaluation: problems → prompts → responses → verdicts → a result on disk, chunk by chunk."""
+"""Running one evaluation: problems → prompts → responses → rewards → a result on disk, chunk by chunk."""
 
 import functools
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmc.engines.base import Engine
 from gmc.errors import GmcError, UsageError
 from gmc.evaluation.results import PartialResult, Result
+from gmc.evaluation.rewarded import Rewarded
 from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
 from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimates
 from gmc.evaluation.spec import EvalSpec, Task, description
 from gmc.evaluation.subjects import Subject
-from gmc.grading import Grader
-from gmc.grading.thinking import opens_thinking
-from gmc.problems.base import Problem
 from gmc.problems.templates import get_template
-from gmc.rollouts.respond import Response, respond
+from gmc.rewards.combined import CombinedReward
+from gmc.rollouts.respond import Asked, Response, respond
 from gmc.store.formats import stamp
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Progress = Callable[[float | None, int], None]
-"""Called with (share correct of the responses graded so far, None at first; newly finished responses).
+"""Called with (mean reward of the responses so far, None at first; newly finished responses).
 
-The share is of sampled responses, or of greedy ones where nothing is sampled.
+The mean is of sampled responses, or of greedy ones where nothing is sampled.
 """
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A problem and its prompt, as text and as token ids."""
-
-    problem: Problem
-    prompt: str
-    token_ids: list[int]
 
 
 def evaluate(
@@ -46,7 +36,7 @@ def evaluate(
     task: Task,
     *,
     subject: Subject,
-    grader: Grader,
+    reward: CombinedReward,
     directory: Path,
     resume: bool = False,
     progress: Progress = lambda share, new: None,
@@ -56,38 +46,37 @@ def evaluate(
     Every chunk of problems is on disk before the next is generated; with `resume` the chunks of a killed evaluation of the same
     description are not made again, and the result's files are the same, byte for byte of the scores and value for value of the
     samples, as those of an uninterrupted one. Raises `UsageError` when a prompt leaves no room for a response, `GmcError` when
-    every answer check of a chunk crashed.
+    every answer check of a chunk crashed, and whatever the reward raises.
     """
+    rewarded = Rewarded.of(reward)
+    if task.spec.pass_k:
+        rewarded.require_binary("--pass-k")
     asked = ask(tokenizer, task)
     task = with_room(task, asked, subject.context_tokens)
     described = description(task, subject, {"name": engine.name, "version": engine.version})
-    record = functools.partial(_record, described, task, asked[0].prompt)
+    record = functools.partial(_record, described, task, rewarded, asked[0].prompt)
     partial = PartialResult(directory, described, resume=resume)
     if (finished := partial.finished()) is not None:
-        progress(_share_correct(finished), len(finished))
+        progress(_mean_reward(finished), len(finished))
         return partial.rescore(record(finished))
     size = task.spec.chunk_problems()
     chunks = [asked[start : start + size] for start in range(0, len(asked), size)]
     samples: list[Sample] = []
     for number, chunk in enumerate(chunks):
-        report = functools.partial(progress, _share_correct(samples))
+        report = functools.partial(progress, _mean_reward(samples))
         if partial.has(number):
             report(len(partial.read(number)))
         else:
-            partial.write(number, _answer(engine, tokenizer, grader, task.spec, chunk, report))
+            partial.write(number, _answer(engine, tokenizer, reward, task.spec, chunk, report))
         samples += partial.read(number)
-    progress(_share_correct(samples), 0)
+    progress(_mean_reward(samples), 0)
     return partial.finish(len(chunks), record(samples))
 
 
 def ask(tokenizer: "PreTrainedTokenizerBase", task: Task) -> list[Asked]:
     """Every problem's prompt. Raises `UsageError` when the tokenizer cannot express one."""
     template = get_template(task.spec.template_id)
-    prompts = [template.render(problem.question, tokenizer) for problem in task.problems.problems]
-    return [
-        Asked(problem, prompt, template.encode(prompt, tokenizer, problem.question))
-        for problem, prompt in zip(task.problems.problems, prompts, strict=True)
-    ]
+    return [Asked.of(problem, template, tokenizer) for problem in task.problems.problems]
 
 
 def with_room(task: Task, asked: Sequence[Asked], context_tokens: int | None) -> Task:
@@ -112,37 +101,35 @@ def with_room(task: Task, asked: Sequence[Asked], context_tokens: int | None) ->
 def _answer(
     engine: Engine,
     tokenizer: "PreTrainedTokenizerBase",
-    grader: Grader,
+    reward: CombinedReward,
     spec: EvalSpec,
     chunk: Sequence[Asked],
     progress: Callable[[int], None],
 ) -> list[Sample]:
-    """Graded samples of a chunk, in problem order, each problem's n samples before its greedy one."""
+    """Rewarded samples of a chunk, in problem order, each problem's n samples before its greedy one."""
     seeds = [_seed(spec.seed, spec.benchmark, asked.problem.problem_id) for asked in chunk]
     samples: list[list[Sample]] = [[] for _ in chunk]
     for decoding, count, sampling in spec.decodings():
         answered = respond(
             engine,
             tokenizer,
-            grader,
-            [asked.token_ids for asked in chunk],
-            [asked.problem.answer for asked in chunk],
+            reward,
+            chunk,
             group_size=count,
             sampling=sampling,
             seeds=seeds,
-            thinking_P=[opens_thinking(asked.prompt, asked.problem.question) for asked in chunk],
             progress=progress,
         )
         for own, asked, responses in zip(samples, chunk, answered, strict=True):
-            own += [_sample(asked, decoding, number, response) for number, response in enumerate(responses)]
+            own += [_sample(asked, decoding, number, response, reward.labels) for number, response in enumerate(responses)]
     flat = [sample for own in samples for sample in own]
-    if all(sample.grade == "crash" for sample in flat):
+    if all(sample.status == "crash" for sample in flat):
         raise GmcError("every answer check of a chunk crashed, so its scores mean nothing; try `gmc grade` on one answer")
     return flat
 
 
-def _sample(asked: Asked, decoding: str, number: int, response: Response) -> Sample:
-    problem, completion, verdict = asked.problem, response.completion, response.verdict
+def _sample(asked: Asked, decoding: str, number: int, response: Response, labels: Sequence[str]) -> Sample:
+    problem, completion, score = asked.problem, response.completion, response.score
     return Sample(
         problem_id=problem.problem_id,
         kind=problem.kind,
@@ -155,25 +142,27 @@ def _sample(asked: Asked, decoding: str, number: int, response: Response) -> Sam
         response=response.text,
         response_token_ids=list(completion.token_ids),
         finish_reason=completion.finish_reason,
-        prediction=verdict.prediction,
-        correct=verdict.correct,
-        grade=verdict.status,
-        tier=verdict.tier,
+        prediction=score.prediction,
+        reward=score.reward,
+        reward_parts=[score.parts[label] for label in labels],
+        status=score.status,
+        note=score.note,
     )
 
 
-def _record(described: dict[str, Any], task: Task, example: str, samples: list[Sample]) -> dict[str, Any]:
+def _record(described: dict[str, Any], task: Task, rewarded: Rewarded, example: str, samples: list[Sample]) -> dict[str, Any]:
     """The JSON of a finished evaluation."""
-    scores = score_estimates(problem_scores(samples, task.spec.pass_k), task.spec.seed)
+    scores = score_estimates(problem_scores(samples, task.spec.pass_k, rewarded), task.spec.seed)
     decodings = {decoding: [s for s in samples if s.decoding == decoding] for decoding in (SAMPLED, GREEDY)}
     known = task.benchmark.content_hash
     return {
         **stamp(),
         **described,
         "benchmark": task.benchmark.name,
+        "rewarded": rewarded.record(),
         "scores": {name: asdict(value) for name, value in scores.items()},
         "outcomes": {decoding: asdict(count_outcomes(rows)) for decoding, rows in decodings.items() if rows},
-        "interval": "95 %, bootstrap over problems (Clopper-Pearson where all problems score the same)",
+        "interval": "95 %, bootstrap over problems (where all score the same: Clopper-Pearson for shares, none for others)",
         "problems": {
             **described["problems"],
             "expected_count": task.benchmark.count,
@@ -185,10 +174,10 @@ def _record(described: dict[str, Any], task: Task, example: str, samples: list[S
     }
 
 
-def _share_correct(samples: Sequence[Sample]) -> float | None:
+def _mean_reward(samples: Sequence[Sample]) -> float | None:
     first = samples[0].decoding if samples else SAMPLED  # sampled responses stand before greedy ones
-    right = [sample.correct for sample in samples if sample.decoding == first]
-    return sum(right) / len(right) if right else None
+    rewards = [sample.reward for sample in samples if sample.decoding == first]
+    return sum(rewards) / len(rewards) if rewards else None
 
 
 def _seed(seed: int, benchmark: str, problem_id: str) -> int:

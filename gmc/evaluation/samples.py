@@ -26,7 +26,8 @@ class Sample:
     """One response to one problem.
 
     decoding: "sampled" or "greedy"; sample: number within the problem and decoding, from 0. answer: the gold; prediction: the
-    extracted answer or None; grade and tier: see `gmc.grading.grade.Verdict`. Ids are the record; texts are for people.
+    answer found or None; reward, reward_parts, status, note: see `gmc.rewards.base.Score`. Ids are the record; texts are for
+    people.
     """
 
     problem_id: str
@@ -41,18 +42,23 @@ class Sample:
     response_token_ids: list[int]
     finish_reason: str
     prediction: str | None
-    correct: bool
-    grade: str
-    tier: str
+    reward: float
+    reward_parts: list[float]
+    status: str
+    note: str | None
 
 
 _ARROW: dict[Any, pa.DataType] = {
     str: pa.string(),
     str | None: pa.string(),
-    bool: pa.bool_(),
+    float: pa.float32(),
+    list[float]: pa.list_(pa.float32()),
     int: pa.int32(),
     list[int]: pa.list_(pa.int32()),
 }
+OLD_COLUMNS = ("correct", "grade", "tier")
+NEW_COLUMNS = {"reward", "reward_parts", "status", "note"}
+"""What stands in place of the three columns of gmc 0.1."""
 SCHEMA = pa.schema([(field.name, _ARROW[field.type]) for field in fields(Sample)])
 
 
@@ -78,12 +84,21 @@ def join_parts(parts: Sequence[Path], path: Path, settings: dict[str, Any]) -> N
 def read_samples(path: Path) -> list[Sample]:
     """Every row of a samples file, as plain Python values. Raises `DataError` for a missing, damaged or foreign file."""
     try:
-        missing = sorted(set(SCHEMA.names) - set(pq.read_schema(path).names))
+        present = set(pq.read_schema(path).names)
+        old = present >= set(OLD_COLUMNS)
+        missing = sorted(set(SCHEMA.names) - present - (NEW_COLUMNS if old else set()))
         if missing:
             raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
-        table = pq.read_table(path, columns=SCHEMA.names)
+        table = pq.read_table(path, columns=[*sorted(set(SCHEMA.names) - NEW_COLUMNS), *OLD_COLUMNS] if old else SCHEMA.names)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable samples file of gmc eval ({str(error).splitlines()[0]})") from error
-    return [Sample(**row) for row in table.to_pylist()]
+    return [Sample(**(_renewed(row) if old else row)) for row in table.to_pylist()]
+
+
+def _renewed(row: dict[str, Any]) -> dict[str, Any]:
+    """A row that gmc 0.1 wrote."""
+    correct, status, tier = (row.pop(name) for name in OLD_COLUMNS)
+    reward = float(correct)
+    return {**row, "reward": reward, "reward_parts": [reward], "status": status, "note": f"tier {tier}"}

@@ -4,14 +4,15 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from gmc.config.layers import RUN
 from gmc.config.settings import RunSettings
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import Progress, ask, evaluate, with_room
 from gmc.evaluation.spec import Task
 from gmc.evaluation.subjects import Candidate
-from gmc.grading import Grader
 from gmc.problems.templates import get_template
-from gmc.resolving.build import build_engine, build_model, log_prompt_notes
+from gmc.resolving.build import build_engine, build_model, build_rewards, log_prompt_notes
+from gmc.rewards.function import Form
 
 Watch = Callable[[Candidate, Task], Progress]
 """Called before each evaluation; gives what shows its progress."""
@@ -39,16 +40,24 @@ def evaluate_all(
         with closing(build_engine(own, model, directory / "vllm.log")) as engine:
             results[candidate] = []
             for task in tasks:
-                with closing(Grader(strict=task.spec.strict)) as grader:
+                with build_rewards(settings, task.spec.reward, form=_form(settings, task)) as reward:
+                    reward.start()
                     result = evaluate(
                         engine,
                         model.tokenizer,
                         task,
                         subject=subject,
-                        grader=grader,
+                        reward=reward,
                         directory=directory,
                         resume=resume,
                         progress=watch(candidate, task),
                     )
                 results[candidate].append(result)
     return results
+
+
+def _form(settings: RunSettings, task: Task) -> Form:
+    """What functions get: as set, else as this benchmark's own template asks."""
+    if settings.origins["reward.form"].removeprefix(RUN) != "template":
+        return settings.reward.form
+    return "messages" if get_template(task.spec.template_id).chat else "text"

@@ -22,7 +22,7 @@ SUBJECT_KEYS = ("weights_hash", "tokenizer_hash", "version", "run_id", "compute_
 class EvalSpec:
     """How a benchmark is asked and answered.
 
-    samples: n of avg@n (0: greedy only); strict: whether a number that merely stands last is no answer (as in training).
+    samples: n of avg@n (0: greedy only); reward: what is rewarded, as `reward.parts` says it; reward_code: see `reward.code`.
     batch_sequences: responses generated in one call of the engine; it is part of the description because the rounding of
     batched arithmetic depends on it.
     """
@@ -36,7 +36,8 @@ class EvalSpec:
     max_tokens: int = 64
     pass_k: tuple[int, ...] = ()
     seed: int = 0
-    strict: bool = True
+    reward: tuple[str, ...] = ("math(strict=True)",)
+    reward_code: tuple[str, ...] = ()
     batch_sequences: int = 256
 
     def __post_init__(self) -> None:
@@ -92,7 +93,10 @@ def description(task: Task, subject: Subject, engine: Mapping[str, str]) -> dict
     spec, problems = task.spec, task.problems
     model = {key: value for key, value in asdict(subject).items() if key != "context_tokens"}
     return {
-        "spec": {**asdict(spec), "pass_k": list(spec.pass_k), "stop": list(spec.stop)},
+        "spec": {
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(spec).items()},
+            "stop": list(spec.stop),
+        },
         "model": model,
         "problems": {"source": problems.source, "count": len(problems), "content_hash": problems.content_hash},
         "engine": dict(engine),

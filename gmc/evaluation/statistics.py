@@ -55,30 +55,31 @@ def majority_score(predictions: Sequence[str | None], correct: Sequence[bool]) -
     return sum(right) / len(right)
 
 
-def estimate(scores_P: FloatArray, *, samples: int, seed: int = 0) -> Estimate:
-    """Mean of one score a problem with a percentile bootstrap over problems.
+def estimate(scores_P: FloatArray, *, samples: int, seed: int = 0, binary: bool = True) -> Estimate:
+    """Mean of one score a problem with a percentile bootstrap over problems. binary: whether it is a share of right answers.
 
     When all problems score the same, resampling shows no spread at all; the interval is then Clopper and Pearson's for P
-    trials, so that 0 of 30 is not reported as certain.
+    trials, so that 0 of 30 is not reported as certain. Rewards that may be any number have no such bound: their interval is
+    then the value itself.
     """
     count = len(scores_P)
     if count == 0:
         raise UsageError("a score needs at least one problem")
     value = float(np.mean(scores_P))
-    if np.all(scores_P == scores_P[0]):
+    if binary and np.all(scores_P == scores_P[0]):
         low, high = clopper_pearson(value * count, count)
     else:
         low, high = _percentiles(_resampled_means(scores_P, seed))
     return Estimate(value, low, high, samples, count)
 
 
-def mean_estimate(scores: Sequence[FloatArray], *, samples: int, seed: int = 0) -> Estimate:
+def mean_estimate(scores: Sequence[FloatArray], *, samples: int, seed: int = 0, binary: bool = True) -> Estimate:
     """Mean over benchmarks of their scores (each benchmark counts once), problems resampled within each benchmark.
 
     Where all problems of a benchmark score the same, resampling shows no spread; its mean is then drawn from Jeffreys'
-    posterior, so that 0 of 30 is not counted as certain.
+    posterior, so that 0 of 30 is not counted as certain. binary: as in `estimate`.
     """
-    means = np.stack([_plausible_means(scores_P, seed + index) for index, scores_P in enumerate(scores)])
+    means = np.stack([_plausible_means(scores_P, seed + index, binary) for index, scores_P in enumerate(scores)])
     low, high = _percentiles(means.mean(axis=0))
     value = float(np.mean([np.mean(scores_P) for scores_P in scores]))
     return Estimate(value, min(low, value), max(high, value), samples, sum(len(scores_P) for scores_P in scores))
@@ -133,8 +134,8 @@ def mcnemar(first_P: NDArray[np.bool_], second_P: NDArray[np.bool_]) -> McNemar:
     return McNemar(only_first, only_second, p_value)
 
 
-def _plausible_means(scores_P: FloatArray, seed: int) -> FloatArray:
-    if np.any(scores_P != scores_P[0]):
+def _plausible_means(scores_P: FloatArray, seed: int, binary: bool) -> FloatArray:
+    if not binary or np.any(scores_P != scores_P[0]):
         return _resampled_means(scores_P, seed)
     right = float(scores_P.sum())
     draws: FloatArray = np.random.default_rng(seed).beta(right + 0.5, len(scores_P) - right + 0.5, size=RESAMPLES)

@@ -14,6 +14,7 @@ from gmc.models import weights_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_sampling
 from gmc.rollouts.maker import RolloutMaker
+from gmc.rollouts.shard_fit import check_shards
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.store.shards.writer import write_shard
@@ -23,15 +24,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RolloutSummary:
-    """What a run holds after `generate_batches`. batches: asked for, of which `made` are new; accuracy and cut_off: shares of
-    all responses; mean_length: tokens; problems: in the data set; weights: hash of the policy that made them."""
+    """What a run holds after `generate_batches`. batches: asked for, of which `made` are new; mean_reward: of all responses;
+    accuracy, cut_off: shares of all responses, accuracy None for a reward that may be any number; mean_length: tokens;
+    problems: in the data set; weights: hash of the policy that made them."""
 
     run: Path
     batches: int
     responses: int
     made: int
     cut_off: float
-    accuracy: float
+    accuracy: float | None
+    mean_reward: float
     mean_length: float
     problems: int
     weights: str
@@ -57,12 +60,12 @@ def fill_run(
     check_sampling(settings)
     run = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite)
     with run.lock():
-        run.save_settings("rollout", settings)
         return generate_batches(run, settings, advance=advance)
 
 
 def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Callable[[int], None]) -> RolloutSummary:
-    """Write the launch batches 0 … `rollout.batches`−1 that the run does not hold yet, all by policy version 0.
+    """Write the launch batches 0 … `rollout.batches`−1 that the run does not hold yet, all by policy version 0, and save the
+    settings, if those of the batches that are there were the same.
 
     The caller holds the run's lock. advance: called with the number of newly finished responses, those already on disk
     included. Raises `UsageError` for a run that has trained: its rollouts come from `gmc train`.
@@ -73,20 +76,24 @@ def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Calla
     run.bind_weights(weights_hash(model.weights()))
     store = RolloutStore(run.rollouts, run.run_id)
     store.clean()
+    check_shards(store, settings, model, run.record.weights_hash)
+    run.save_settings("rollout", settings)
     with closing(build_engine(settings, model, run.engine_log("rollout"))) as engine:
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
-        with maker.grader:
+        with maker.reward:
             for note in maker.problem_set.notes:
                 log.info(note)
             made, rows = _fill(store, maker, settings.rollout.batches, advance)
     count = len(rows)
+    mean_reward = sum(row.reward for row in rows) / count
     return RolloutSummary(
         run=run.path,
         batches=settings.rollout.batches,
         responses=count,
         made=made,
         cut_off=sum(row.cut_off for row in rows) / count,
-        accuracy=sum(row.reward for row in rows) / count,
+        accuracy=mean_reward if maker.reward.is_binary else None,
+        mean_reward=mean_reward,
         mean_length=sum(row.length for row in rows) / count,
         problems=len(maker.problem_set),
         weights=run.record.weights_hash,

@@ -43,7 +43,7 @@ def follow_run(
         engine = build_engine(settings, model, run.engine_log(name))
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
-        resources.callback(maker.grader.close)
+        resources.callback(maker.reward.close)
         work = _PolicyWork(maker)
         follower = Follower(
             run,

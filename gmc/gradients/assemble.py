@@ -50,6 +50,15 @@ def _padded(groups: Groups, column: str, width: int, cure: str) -> Tensor:
     return padded_BT
 
 
+def _require_sampled_tokens(groups: Groups) -> None:
+    for row in (row for group in groups for row in group):
+        if row.response_mask is not None and not all(row.response_mask):
+            raise DataError(
+                f"batch {row.batch}, group {row.group}: its response_mask leaves tokens out, and this gmc trains on every "
+                "token of a response; leave the shard out"
+            )
+
+
 def lags(groups: Groups, update: int) -> list[int]:
     """Delay of each sequence at `update`, in updates."""
     return [delay_of(update, row.policy_version) for group in groups for row in group]
@@ -75,6 +84,7 @@ def assemble(
     sizes = {len(group) for group in groups}
     if len(sizes) != 1:
         raise UsageError(f"update {update}: its groups have {sorted(sizes)} responses; all groups of a run need one size")
+    _require_sampled_tokens(groups)
     width, device = logp_BT.shape[1], logp_BT.device
     brought = dict(computed)
     if Need.BEHAVIOR_LOGP in needs:

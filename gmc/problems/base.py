@@ -1,9 +1,10 @@
 """What the rest of gmc knows of a data set."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from gmc.store.files import strict_json
 
@@ -13,12 +14,16 @@ class Problem:
     """One question with its gold answer (text as it stood in the file; numbers are never reformatted).
 
     problem_id: stable within its source, unique; kind: an optional label (subject, level) carried into evaluation files.
+    fields: every column of its row as plain values, for the reward. refused: why no gold answer could be read from the row,
+    whose answer is then as it stood there or empty; "" where one was read.
     """
 
     problem_id: str
     question: str
     answer: str
     kind: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    refused: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from gmc.errors import UsageError
 from gmc.problems.base import ProblemSet
 from gmc.problems.checks import deduplicate
-from gmc.problems.load import load_problems
+from gmc.problems.load import Prepare, load_problems, mathematical
 from gmc.problems.readers import READERS
 from gmc.problems.templates import default_template
 
@@ -130,8 +130,12 @@ def file_benchmark(source: str, question_field: str | None = None, answer_field:
     return Benchmark(name, source, None, (), None, None, template, DEFAULT_SAMPLES, (), question_field, answer_field)
 
 
-def load_benchmark(benchmark: Benchmark, data_directory: Path | None) -> ProblemSet:
+def load_benchmark(
+    benchmark: Benchmark, data_directory: Path | None, *, prepare: Prepare = mathematical, needs_answer: bool = True
+) -> ProblemSet:
     """The benchmark's problems, each once, from a file in `data_directory` when that is given, else from its source.
+
+    prepare, needs_answer: the reward's own, as for `load_problems`.
 
     Raises `UsageError` when the file is missing, the benchmark is by file only, or the number of problems is wrong.
     """
@@ -143,7 +147,14 @@ def load_benchmark(benchmark: Benchmark, data_directory: Path | None) -> Problem
             f"{benchmark.name} is on no hub that we know; put {benchmark.files[0]}.jsonl into a folder and name it "
             f"with --bench-data (or {DATA_VARIABLE})"
         )
-    problems = load_problems(source, split=split, question_field=benchmark.question_field, answer_field=benchmark.answer_field)
+    problems = load_problems(
+        source,
+        split=split,
+        question_field=benchmark.question_field,
+        answer_field=benchmark.answer_field,
+        prepare=prepare,
+        needs_answer=needs_answer,
+    )
     if benchmark.count is None or len(problems) not in (benchmark.count, *benchmark.other_counts):
         problems = deduplicate(problems)
     if benchmark.count is not None and len(problems) not in (benchmark.count, *benchmark.other_counts):

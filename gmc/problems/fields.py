@@ -109,6 +109,22 @@ def find_answer(row: Row, field: str | None, where: str) -> str:
     return gold_text(value, worked=name in SOLUTION_FIELDS, many=many)
 
 
+def raw_answer(row: Row, field: str | None, where: str) -> str:
+    """What stands in the answer's field, as text and nothing taken off; empty where that is neither text nor a number."""
+    _, value = _first_with_value(row, (field,) if field else ANSWER_FIELDS + SOLUTION_FIELDS, "answer", where)
+    return str(value).strip() if isinstance(value, str | int | float) and not _is_missing(value) else ""
+
+
+def plain(value: Any) -> Any:
+    """A field's value as other tools read it: numbers are numbers, objects are dicts."""
+    if isinstance(value, JsonNumber):
+        whole = re.fullmatch(r"-?\d+", value) and len(value) < 4000  # Python reads no longer ones
+        return int(value) if whole else float(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
 def gold_text(value: Any, *, worked: bool = False, many: bool = False) -> str:
     """The gold answer in a field's value, as text.
 

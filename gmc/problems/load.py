@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -16,7 +17,18 @@ from gmc.problems.hub import read_hub_rows
 from gmc.problems.readers import READERS, read_rows
 from gmc.problems.rows import Row
 
+Prepare = Callable[[Problem], Problem]
+"""Gives the problem as a reward wants it; raises `DataError` with the reason to refuse its row."""
+
 ARITHMETIC_COUNTS = {"train": 5_000, "eval": 500}
+
+
+def mathematical(problem: Problem) -> Problem:
+    """The problem, if its gold answer can be graded as mathematics. Raises `DataError` with the reason."""
+    reason = problem.refused or gold_problem(problem.answer)
+    if reason:
+        raise DataError(reason)
+    return problem
 
 
 def load_problems(
@@ -27,23 +39,27 @@ def load_problems(
     split: str | None = None,
     seed: int = 0,
     count: int | None = None,
+    prepare: Prepare = mathematical,
+    needs_answer: bool = True,
 ) -> ProblemSet:
     """Load the problems of a source.
 
     source: "arithmetic" or "arithmetic:eval" (generated from `seed`), a file (.jsonl, .json, .parquet, .csv), a folder of data
     files, or a hub name, "owner/name" or "owner/name:config". question_field, answer_field: fields of another name than the
     known ones; a dot goes into a nested object. count: only the first problems; for the arithmetic, how many to generate.
+    prepare: the reward's own; needs_answer: whether a file without a field for answers is refused.
 
-    Rows without a usable question or answer are refused and counted in `notes`, with duplicates and conflicts. Raises
+    Rows without a usable question, and those that `prepare` refuses (by default for their gold answer), are left out and
+    counted in `notes`, with duplicates and conflicts. Raises
     `DataError` when a row lacks the fields or nothing is left, `UsageError` for an unknown source.
     """
     if count is not None and count < 1:
         raise UsageError(f"{source}: count {count}: ask for at least one problem")
     name, _, part = source.partition(":")
     if name == "arithmetic":
-        return _arithmetic(source, part or split or "train", count, seed)
+        return _arithmetic(source, part or split or "train", count, seed, prepare)
     rows, origin = _read(source, split)
-    problems, notes = _problems(rows, origin, question_field, answer_field)
+    problems, notes = _problems(rows, origin, question_field, answer_field, prepare, needs_answer)
     return problem_set(origin, problems[:count], notes)
 
 
@@ -52,11 +68,14 @@ def problem_set(source: str, problems: Sequence[Problem], notes: Iterable[str] =
     return ProblemSet(source, tuple(problems), (*notes, *_repetition_notes(problems)))
 
 
-def _arithmetic(source: str, split: str, count: int | None, seed: int) -> ProblemSet:
+def _arithmetic(source: str, split: str, count: int | None, seed: int, prepare: Prepare) -> ProblemSet:
     if split not in ARITHMETIC_COUNTS:
         raise UsageError(f"{source}: the arithmetic has the parts train and eval, not {split!r}")
     problems = arithmetic_problems(cast(Split, split), count or ARITHMETIC_COUNTS[split], seed)
-    return ProblemSet(f"arithmetic:{split}", tuple(problems))
+    try:
+        return ProblemSet(f"arithmetic:{split}", tuple(prepare(problem) for problem in problems))
+    except DataError as error:
+        raise DataError(f"{source}: {error}") from error
 
 
 def _read(source: str, split: str | None) -> tuple[list[Row], str]:
@@ -79,7 +98,12 @@ def _read(source: str, split: str | None) -> tuple[list[Row], str]:
 
 
 def _problems(
-    rows: list[Row], source: str, question_field: str | None, answer_field: str | None
+    rows: list[Row],
+    source: str,
+    question_field: str | None,
+    answer_field: str | None,
+    prepare: Prepare,
+    needs_answer: bool,
 ) -> tuple[list[Problem], list[str]]:
     """The rows that are problems, in order, and notes on the others."""
     problems: list[Problem] = []
@@ -88,15 +112,12 @@ def _problems(
         where = f"{source}, {row.place}"
         try:
             question = fields.find_question(row, question_field, where)
-            answer = fields.find_answer(row, answer_field, where)
+            answer, unread = _answer(row, answer_field, where, needs_answer)
             label, kind = fields.find_label(row, fields.ID_FIELDS), fields.find_label(row, fields.KIND_FIELDS)
             _require_unicode(question, answer, label, kind)
-            if (reason := gold_problem(answer)) is not None:
-                raise fields.RefusedRowError(reason)
+            problems.append(_prepared(Problem(label, question, answer, kind, fields.plain(row.values), unread), prepare))
         except fields.RefusedRowError as error:
             refused.setdefault(str(error), []).append(row.place)
-        else:
-            problems.append(Problem(label, question, answer, kind))
     notes = [f"{_rows(len(places))} refused: {reason} ({_some(places)})" for reason, places in refused.items()]
     if notes:
         notes.insert(0, f"{_rows(len(rows))} read, {len(problems)} kept")
@@ -106,6 +127,25 @@ def _problems(
     if unused:
         notes.append(f"{_rows(unused)} with a tolerance (field error), which is not used: answers are compared exactly")
     return _with_unique_ids(problems), notes
+
+
+def _answer(row: Row, field: str | None, where: str, needed: bool) -> tuple[str, str]:
+    """(gold answer, why none could be read). Raises `DataError` for a field that is wanted and not there."""
+    try:
+        return fields.find_answer(row, field, where), ""
+    except fields.RefusedRowError as error:
+        return fields.raw_answer(row, field, where), str(error)
+    except DataError as error:
+        if needed or field is not None:
+            raise
+        return "", str(error)
+
+
+def _prepared(problem: Problem, prepare: Prepare) -> Problem:
+    try:
+        return prepare(problem)
+    except DataError as error:
+        raise fields.RefusedRowError(str(error)) from error
 
 
 def _require_unicode(*texts: str) -> None:
@@ -126,7 +166,7 @@ def _with_unique_ids(problems: list[Problem]) -> list[Problem]:
         digest = hashlib.sha256(problem.question.encode()).hexdigest()[:12]
         seen[digest] = seen.get(digest, 0) + 1
         suffix = f"-{seen[digest]}" if seen[digest] > 1 else ""
-        named.append(Problem(f"q-{digest}{suffix}", problem.question, problem.answer, problem.kind))
+        named.append(replace(problem, problem_id=f"q-{digest}{suffix}"))
     return named
 
 

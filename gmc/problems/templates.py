@@ -43,6 +43,10 @@ class Template:
         with self._named():
             return render_chat(text, question, tokenizer)
 
+    def messages(self, question: str) -> list[dict[str, str]]:
+        """The prompt as a conversation, before a chat template writes it."""
+        return [{"role": "user", "content": self.write(question)}]
+
     def encode(self, prompt: str, tokenizer: "PreTrainedTokenizerBase", question: str = "") -> list[int]:
         """A rendered prompt as token ids, with the special tokens that the tokenizer puts before plain text.
 

@@ -2,17 +2,17 @@
 
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from gmc.config.settings import ProblemSettings, RunSettings
+from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.engines.registry import load_engine
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.registry import build_estimator
-from gmc.grading import Grader
 from gmc.models import LanguageModel, load_model
 from gmc.problems.base import ProblemSet
 from gmc.problems.lengths import drop_long_prompts
@@ -20,6 +20,10 @@ from gmc.problems.load import load_problems
 from gmc.problems.prompt_notes import prompt_notes
 from gmc.problems.templates import Template, get_template
 from gmc.ranks import ALONE, Ranks
+from gmc.rewards.base import Reward
+from gmc.rewards.build import build_reward
+from gmc.rewards.combined import CombinedReward
+from gmc.rewards.function import Form
 from gmc.rollouts.maker import RolloutMaker
 from gmc.scoring.scorer import Scorer
 
@@ -67,13 +71,28 @@ def build_rule(settings: RunSettings) -> Estimator:
     return build_estimator(settings.estimator["name"], rest)
 
 
-def build_problems(problems: ProblemSettings) -> ProblemSet:
-    """The problems that are asked. Raises `UsageError` or `DataError` for bad ones."""
+def build_rewards(settings: RunSettings, parts: Sequence[str] | None = None, form: Form | None = None) -> CombinedReward:
+    """What the run rewards. parts, form: in place of those that are set. Raises `UsageError` in one line."""
+    reward = settings.reward
+    return build_reward(
+        reward.parts if parts is None else parts,
+        form=form or reward.form,
+        seconds=reward.seconds,
+        on_error=reward.on_error,
+    )
+
+
+def build_problems(settings: RunSettings, reward: Reward | None) -> ProblemSet:
+    """The problems that training asks, as the reward wants them; all of them without one. Raises `UsageError` or `DataError`
+    for bad ones."""
+    problems = settings.problems
     return load_problems(
         problems.source,
         question_field=problems.question_field or None,
         answer_field=problems.answer_field or None,
         split=problems.split or None,
+        prepare=reward.prepare if reward else lambda problem: problem,
+        needs_answer=reward is not None and reward.needs_answer,
     )
 
 
@@ -109,15 +128,17 @@ def log_prompt_notes(template: Template, model: LanguageModel) -> None:
 def build_maker(
     run_id: str, settings: RunSettings, model: LanguageModel, scorer: Scorer, engine: Engine, ranks: Ranks = ALONE
 ) -> RolloutMaker:
-    """Problems, template, grader, engine and scorer put together. Prompts that leave no room for a response are left out.
+    """Problems, template, reward, engine and scorer put together. Prompts that leave no room for a response are left out.
 
-    Raises `UsageError` or `DataError` for bad problems.
+    Raises `UsageError` or `DataError` for bad problems, `GmcError` for a reward function that cannot be imported.
     """
-    template, problem_set = get_template(settings.problems.template), build_problems(settings.problems)
+    reward = build_rewards(settings)
+    template, problem_set = get_template(settings.problems.template), build_problems(settings, reward)
     if model.context_tokens is not None:
         room = model.context_tokens - settings.rollout.max_tokens
         problem_set = drop_long_prompts(problem_set, template, model.tokenizer, room)
     log_prompt_notes(template, model)
+    reward.start()  # last: what could be refused without a process has been
     return RolloutMaker(
         run_id=run_id,
         settings=settings,
@@ -125,7 +146,7 @@ def build_maker(
         problem_set=problem_set,
         template=template,
         engine=engine,
-        grader=Grader(),
+        reward=reward,
         scorer=scorer if settings.rollout.logprobs == "trainer" else None,
         ranks=ranks,
     )

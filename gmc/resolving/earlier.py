@@ -7,7 +7,7 @@ from gmc.errors import UsageError
 from gmc.store.run_directory import holds_nothing
 from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
-SHARED_SECTIONS = ("seed", "model", "problems", "rollout")
+SHARED_SECTIONS = ("seed", "model", "problems", "reward", "rollout")
 DEVICE = "device"
 
 

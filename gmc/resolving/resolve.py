@@ -22,6 +22,7 @@ from gmc.estimators.registry import build_estimator
 from gmc.gradients.assemble import require_both_kinds
 from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
 from gmc.problems.templates import default_template, get_template
+from gmc.rewards.build import code_hashes, complete
 
 RULE = "estimator."
 DEVICE = "device"
@@ -36,6 +37,7 @@ def resolve(layers: Layers) -> RunSettings:
     values, origins = dict(layers.values), dict(layers.origins)
     rule = _build_rule(values)
     _fill_rule(rule, values, origins)
+    _fill_reward(values, origins)
     for key, field in FIELDS.items():
         choice = derived(field)
         if key in values or key == "estimator":
@@ -115,6 +117,22 @@ def _fill_rule(rule: Estimator, values: dict[str, Any], origins: dict[str, str])
         origins.setdefault(key, "rule")
 
 
+def _fill_reward(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Every setting of every part, and the hash of the code: a run goes on with the functions that it began with."""
+    said = values.get("reward.parts", FIELDS["reward.parts"].get_default(call_default_factory=True))
+    values["reward.parts"] = complete([said] if isinstance(said, str) else said)
+    origins.setdefault("reward.parts", DEFAULT)
+    now = [f"{digest} {path}" for path, digest in code_hashes(values["reward.parts"]).items()]
+    known = values.setdefault("reward.code", now)
+    origins.setdefault("reward.code", "code")
+    if known != now:
+        changed = ", ".join(sorted({line.partition(" ")[2] for line in {*known} ^ {*now}}))
+        raise UsageError(
+            f"{changed}: changed since the run began with it; restore the file, or go on with the new one by "
+            "--set reward.code=auto"
+        )
+
+
 def _fill_samples(values: dict[str, Any], origins: dict[str, str]) -> None:
     """n of every benchmark asked; a number that was said is for all of them."""
     prefix = "eval.samples"
@@ -145,4 +163,5 @@ _CHOOSE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "model.compute_dtype": lambda values: "bfloat16" if values["model.device"].startswith("cuda") else "float32",
     "problems.template": lambda values: default_template(values["problems.source"]),
     **{key: partial(_on_a_cpu, key) for key in FIT_MEMORY},
+    "reward.form": lambda values: "messages" if get_template(values["problems.template"]).chat else "text",
 }

@@ -1,4 +1,4 @@
-"""Making one launch batch: problems → sampled groups → grades → behavior log-probs → rows.
+"""Making one launch batch: problems → sampled groups → rewards → behavior log-probs → rows.
 
 `gmc rollout`, `gmc train` and live followers all make their rollouts here, so a batch depends only on the seed, its number
 and the policy, never on who made it.
@@ -14,13 +14,13 @@ from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.errors import GmcError
-from gmc.grading import Grader
-from gmc.grading.thinking import opens_thinking
 from gmc.models import LanguageModel, tokenizer_hash, weights_hash
-from gmc.problems.base import Problem, ProblemSet
+from gmc.problems.base import ProblemSet
 from gmc.problems.templates import Template
 from gmc.ranks import ALONE, Ranks
-from gmc.rollouts.respond import Response, respond
+from gmc.rewards.base import TrainerState
+from gmc.rewards.combined import CombinedReward
+from gmc.rollouts.respond import Asked, Response, respond
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import token_ids
 from gmc.store.shards.rollout import Rollout, ShardMetadata
@@ -48,16 +48,6 @@ def sampling_seed(seed: int, batch: int, group: int) -> int:
     return int.from_bytes(digest, "big")
 
 
-@dataclass(frozen=True)
-class _Prompt:
-    """One prompt of a batch: its group number, its problem, and what the model is shown."""
-
-    group: int
-    problem: Problem
-    text: str
-    token_ids: list[int]
-
-
 @dataclass
 class RolloutMaker:
     """Everything needed to make batches with one policy held by `engine` (and by `scorer`, for trainer log-probs).
@@ -71,7 +61,7 @@ class RolloutMaker:
     problem_set: ProblemSet
     template: Template
     engine: Engine
-    grader: Grader
+    reward: CombinedReward
     scorer: Scorer | None
     ranks: Ranks = ALONE
     _handed_over: int | None = field(default=None, init=False)
@@ -80,32 +70,31 @@ class RolloutMaker:
         """The P·G rollouts of launch batch `batch`, sampled by policy `version`, ordered by group then sample.
 
         `progress` is called with the number of newly finished responses. Raises `GmcError` when the checking processes of a
-        whole batch crash, and whatever the engine raises.
+        whole batch crash, and whatever the engine and the reward raise.
         """
         rollout, seed = self.settings.rollout, self.settings.seed
         if not self.engine.shares_weights and self._handed_over != version:
             self.engine.load_weights(self.model.weights())
             self._handed_over = version
         prompts = self._prompts(batch)
+        self.reward.begin(TrainerState(global_step=version, max_steps=self.settings.train.updates))
         groups = respond(
             self.engine,
             self.model.tokenizer,
-            self.grader,
-            [prompt.token_ids for prompt in prompts],
-            [prompt.problem.answer for prompt in prompts],
+            self.reward,
+            list(prompts.values()),
             group_size=rollout.group_size,
             sampling=rollout.sampling(self.template.stop),
-            seeds=[sampling_seed(seed, batch, prompt.group) for prompt in prompts],
-            thinking_P=[opens_thinking(prompt.text, prompt.problem.question) for prompt in prompts],
+            seeds=[sampling_seed(seed, batch, group) for group in prompts],
             progress=progress,
         )
         mine = [
-            self._row(batch, version, prompt, sample, response)
-            for prompt, responses in zip(prompts, groups, strict=True)
+            self._row(batch, version, group, asked, sample, response)
+            for (group, asked), responses in zip(prompts.items(), groups, strict=True)
             for sample, response in enumerate(responses)
         ]
         rows = sorted((row for rows in self.ranks.collect(mine) for row in rows), key=lambda row: (row.group, row.sample))
-        if all(row.grade == "crash" for row in rows):
+        if all(row.status == "crash" for row in rows):
             raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
         if progress and len(rows) > len(mine):
             progress(len(rows) - len(mine))
@@ -127,40 +116,43 @@ class RolloutMaker:
             engine_version=self.engine.version,
             sampling={name: str(value) for name, value in vars(sampling).items()},
             template_id=self.template.template_id,
+            rewards=tuple(self.settings.reward.parts),
+            reward_parts=tuple(self.reward.labels),
             logprob_kinds=kinds,
             seed=self.settings.seed,
             group_size=rollout.group_size,
             gmc_version=__version__,
         )
 
-    def _prompts(self, batch: int) -> list[_Prompt]:
+    def _prompts(self, batch: int) -> dict[int, Asked]:
+        """What this rank asks, by group number."""
         prompts = self.settings.rollout.prompts
         indices = problem_indices(batch, prompts, len(self.problem_set), self.settings.seed)
-        mine = []
-        for group in self.ranks.share([1] * prompts):
-            problem = self.problem_set.problems[indices[group]]
-            text = self.template.render(problem.question, self.model.tokenizer)
-            mine.append(_Prompt(group, problem, text, self.template.encode(text, self.model.tokenizer, problem.question)))
-        return mine
+        return {
+            group: Asked.of(self.problem_set.problems[indices[group]], self.template, self.model.tokenizer)
+            for group in self.ranks.share([1] * prompts)
+        }
 
-    def _row(self, batch: int, version: int, prompt: _Prompt, sample: int, response: Response) -> Rollout:
+    def _row(self, batch: int, version: int, group: int, asked: Asked, sample: int, response: Response) -> Rollout:
         return Rollout(
             run_id=self.run_id,
-            problem_id=prompt.problem.problem_id,
+            problem_id=asked.problem.problem_id,
             batch=batch,
-            group=prompt.group,
+            group=group,
             sample=sample,
             policy_version=version,
-            prompt_token_ids=prompt.token_ids,
+            prompt_token_ids=asked.token_ids,
             response_token_ids=response.completion.token_ids,
             finish_reason=response.completion.finish_reason,
             reward=response.reward,
-            grade=response.verdict.status,
-            answer=prompt.problem.answer,
-            prediction=response.verdict.prediction,
-            prompt=prompt.text,
+            status=response.score.status,
+            answer=asked.problem.answer,
+            prediction=response.score.prediction,
+            prompt=asked.prompt,
             response=response.text,
             engine_logprobs=response.completion.logprobs,
+            reward_parts=[response.score.parts[label] for label in self.reward.labels],
+            note=response.score.note,
         )
 
     def _score(self, rows: Sequence[Rollout]) -> None:

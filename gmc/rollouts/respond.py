@@ -1,65 +1,86 @@
-"""Sample, decode, judge: how every response of gmc comes to be, in training, evaluation and comparison alike."""
+"""Sample, decode, reward: how every response of gmc comes to be, in training, evaluation and comparison alike."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gmc.config.sampling import Sampling
 from gmc.engines.base import Completion, Engine
-from gmc.grading import Grader
-from gmc.grading.grade import Verdict
 from gmc.grading.thinking import is_mark
+from gmc.problems.base import Problem
+from gmc.problems.templates import Template
 from gmc.problems.tokens import control_tokens
+from gmc.rewards.base import Reward, Sample, Score
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A problem and its prompt: as text, as token ids, and as the messages that a chat template made it of."""
+
+    problem: Problem
+    prompt: str
+    token_ids: list[int]
+    messages: Sequence[Mapping[str, str]] = ()
+
+    @classmethod
+    def of(cls, problem: Problem, template: Template, tokenizer: "PreTrainedTokenizerBase") -> "Asked":
+        """A problem put as the template puts it. Raises `UsageError` when the tokenizer cannot express it."""
+        prompt = template.render(problem.question, tokenizer)
+        return cls(problem, prompt, template.encode(prompt, tokenizer, problem.question), template.messages(problem.question))
+
+
+@dataclass(frozen=True)
 class Response:
-    """One judged response. text: its decoded tokens, for people and the grader; the ids in `completion` are the record."""
+    """One rewarded response. text: its decoded tokens, for people and rewards; the ids in `completion` are the record."""
 
     completion: Completion
     text: str
-    verdict: Verdict
+    score: Score
 
     @property
     def reward(self) -> float:
-        """1 for a correct answer, else 0."""
-        return 1.0 if self.verdict.correct else 0.0
+        """What it is worth."""
+        return self.score.reward
 
 
 def respond(
     engine: Engine,
     tokenizer: "PreTrainedTokenizerBase",
-    grader: Grader,
-    prompts_P: Sequence[Sequence[int]],
-    golds_P: Sequence[str],
+    reward: Reward,
+    asked_P: Sequence[Asked],
     *,
     group_size: int,
     sampling: Sampling,
     seeds: Sequence[int],
-    thinking_P: Sequence[bool],
     progress: Callable[[int], None] | None = None,
 ) -> list[list[Response]]:
-    """`group_size` judged responses to each of P prompts, in order.
+    """`group_size` rewarded responses to each of P prompts, in order.
 
-    prompts_P: token ids; golds_P: the right answers; seeds: one a prompt; thinking_P: which prompts end inside a thinking
-    block; progress: called with the number of newly finished responses. A response cut off at the length limit is judged as
-    such. Raises whatever the engine raises.
+    seeds: one a prompt; progress: called with the number of newly finished responses. A response cut off at the length limit is
+    rewarded as such. Raises whatever the engine and the reward raise.
     """
+    prompts_P = [asked.token_ids for asked in asked_P]
     groups = engine.generate(prompts_P, group_size=group_size, sampling=sampling, seeds=seeds, progress=progress)
     hidden = hidden_ids(tokenizer)
     texts = [[response_text(tokenizer, completion.token_ids, hidden) for completion in group] for group in groups]
-    verdicts = iter(
-        grader.grade_many(
-            [(gold, text) for gold, group in zip(golds_P, texts, strict=True) for text in group],
-            truncated=[completion.finish_reason == "length" for group in groups for completion in group],
-            thinking=[thinking for thinking, group in zip(thinking_P, groups, strict=True) for _ in group],
+    samples = [
+        Sample(
+            problem=asked.problem,
+            prompt=asked.prompt,
+            text=text,
+            token_ids=completion.token_ids,
+            truncated=completion.finish_reason == "length",
+            messages=asked.messages,
         )
-    )
+        for asked, group, group_texts in zip(asked_P, groups, texts, strict=True)
+        for completion, text in zip(group, group_texts, strict=True)
+    ]
+    scores = iter(reward.score(samples))
     return [
-        [Response(completion, text, next(verdicts)) for completion, text in zip(group, group_texts, strict=True)]
+        [Response(completion, text, next(scores)) for completion, text in zip(group, group_texts, strict=True)]
         for group, group_texts in zip(groups, texts, strict=True)
     ]
 

@@ -121,9 +121,11 @@ class ScheduledSource(RolloutSource):
     def metrics(self) -> dict[str, float]:
         """The groups waiting, and mean response lengths (tokens) of all that was generated and of all that was trained on.
 
-        A gap between the two is a length bias. They are left out when nothing was generated here.
+        A gap between the two is a length bias. They are left out when nothing was generated here. Besides, what reward
+        functions logged about the batches launched for this update.
         """
-        metrics = {"rollouts/groups_waiting": float(self.waiting)}
+        logged = {} if self._maker is None else self._maker.reward.metrics()
+        metrics = {"rollouts/groups_waiting": float(self.waiting)} | {f"reward/log/{key}": n for key, n in logged.items()}
         if not self._generated.count:
             return metrics
         return {

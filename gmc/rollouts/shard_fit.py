@@ -31,6 +31,7 @@ class ShardCheck:
     def __init__(self, settings: RunSettings, model: LanguageModel, initial_hash: str) -> None:
         rollout = settings.rollout
         self._initial_hash = initial_hash
+        self._rewards = tuple(settings.reward.parts)
         self._wanted: dict[str, Any] = {
             "tokenizer hash": tokenizer_hash(model.tokenizer),
             "vocabulary size": model.vocabulary_size,
@@ -54,6 +55,11 @@ class ShardCheck:
         for what, value in found.items():
             if value != wanted[what]:
                 raise _misfit(stored.path, what, value, wanted[what])
+        if metadata.rewards and metadata.rewards != self._rewards:  # a shard of another tool brings its rewards
+            raise UsageError(
+                f"{stored.path}: rewarded by {' + '.join(metadata.rewards)}, this command's reward is "
+                f"{' + '.join(self._rewards)}; give --reward as it was, or use another --run"
+            )
         for name, value in self._sampling.items():
             given = metadata.sampling.get(name)  # a shard of another tool need not name its sampling
             if given is not None and _number(given) != value:

@@ -1,9 +1,10 @@
-"""For authors of plug-ins: `check_estimator` tests a rule against its contract, `random_batch` makes inputs for it, and
-`check_delay` tests a delay model."""
+"""For authors of plug-ins: `check_estimator` tests a rule against its contract, `random_batch` makes inputs for it,
+`check_delay` tests a delay model, and `check_reward` a reward."""
 
 from gmc.testing.batches import make_batch, random_batch
 from gmc.testing.contract import check_estimator
 from gmc.testing.delays import check_delay
+from gmc.testing.rewards import check_reward
 from gmc.testing.stages import Outcome, run_stages
 
-__all__ = ["Outcome", "check_delay", "check_estimator", "make_batch", "random_batch", "run_stages"]
+__all__ = ["Outcome", "check_delay", "check_estimator", "check_reward", "make_batch", "random_batch", "run_stages"]

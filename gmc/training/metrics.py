@@ -5,6 +5,7 @@ the log domain until the last step, so they are finite for any ratio.
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 
 import torch
@@ -13,22 +14,27 @@ from torch import Tensor
 from gmc.estimators.sample_size import log_ess_share
 from gmc.gradients.assemble import lags
 from gmc.store.shards.groups import Groups
+from gmc.store.shards.rollout import Rollout
 
 REPORT_EPSILON = 0.28
 """ε of the reported removed mass and capped share when a rule has none (the default of arXiv 2610.01896)."""
 
 
-def rollout_metrics(groups: Groups, update: int) -> dict[str, float]:
-    """Rewards, delays and lengths of the rows an update trains on."""
+def rollout_metrics(groups: Groups, update: int, parts: Sequence[str] = ()) -> dict[str, float]:
+    """Rewards, delays and lengths of the rows an update trains on. parts: names of the reward's parts, where it has several."""
     rows = [row for group in groups for row in group]
     lengths = [float(len(row.response_token_ids)) for row in rows]
     delays = [float(delay) for delay in lags(groups, update)]
-    grades = [row.grade for row in rows]
+    statuses = [row.status for row in rows]
+    rewards = [row.reward for row in rows]
     return {
-        "reward/mean": mean([row.reward for row in rows]),
-        "reward/unparseable_share": grades.count("unparseable") / len(rows),
-        "reward/timeouts": float(grades.count("timeout")),
-        "reward/crashes": float(grades.count("crash")),
+        "reward/mean": mean(rewards),
+        "reward/std": statistics.pstdev(rewards),
+        **_part_means(rows, parts),
+        "reward/unparseable_share": statuses.count("unparseable") / len(rows),
+        "reward/timeouts": float(statuses.count("timeout")),
+        "reward/crashes": float(statuses.count("crash")),
+        "reward/errors": float(statuses.count("error")),
         "reward/equal_groups_share": mean([float(len({row.reward for row in group}) == 1) for group in groups]),
         "delay/mean": mean(delays),
         "delay/max": max(delays),
@@ -39,6 +45,18 @@ def rollout_metrics(groups: Groups, update: int) -> dict[str, float]:
         "response/length_max": max(lengths),
         "response/truncated_share": mean([float(row.finish_reason == "length") for row in rows]),
     }
+
+
+def _part_means(rows: Sequence[Rollout], parts: Sequence[str]) -> dict[str, float]:
+    """Mean of each part over the responses that it applies to; none where it applies to none, or the rows bring no parts."""
+    if len(parts) < 2 or any(row.reward_parts is None or len(row.reward_parts) != len(parts) for row in rows):
+        return {}
+    found = {}
+    for index, name in enumerate(parts):
+        values = [row.reward_parts[index] for row in rows if row.reward_parts and not math.isnan(row.reward_parts[index])]
+        if values:
+            found[f"reward/parts/{name}"] = mean(values)
+    return found
 
 
 def ratio_metrics(log_ratio_BT: Tensor, mask_BT: Tensor, group_size: int, epsilon: float) -> dict[str, float]:

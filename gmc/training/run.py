@@ -93,12 +93,12 @@ def train_run(
             path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
         )
         resources.enter_context(directory.lock())
-        directory.save_settings("train", settings)
         return directory
 
     with ExitStack() as resources:
         directory = ranks.from_rank_0(claim)
         session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
+        ranks.from_rank_0(lambda: directory.save_settings("train", settings))  # only now, when the run takes them
         _log_start(session, directory)
         watch = _Watch(observer or Observer())
         watch.opened(session.version, session.planned_updates, _responses_to_fill(session, settings))

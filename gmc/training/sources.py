@@ -75,7 +75,7 @@ def _maker(place: Place, updater: Updater) -> RolloutMaker:
     engine = build_engine(settings, place.model, run.engine_log("train"))
     place.resources.callback(engine.close)
     maker = build_maker(run.run_id, settings, place.model, updater.scorer, engine, place.ranks)
-    place.resources.callback(maker.grader.close)
+    place.resources.callback(maker.reward.close)
     for note in maker.problem_set.notes:
         log.info(note)
     return maker

@@ -18,6 +18,7 @@ from gmc.gradients.rule_calls import RuleCalls
 from gmc.gradients.rule_gradient import is_finite, model_gradient, objective_weights, token_gradient
 from gmc.models import LanguageModel
 from gmc.ranks import ALONE, Ranks
+from gmc.rewards.build import reward_labels
 from gmc.scoring.scorer import Forward, Scorer
 from gmc.store.shards.groups import Groups, token_ids
 from gmc.training.anchors import Anchors, Reference
@@ -70,7 +71,7 @@ class Updater:
         rate = learning_rate(update, self.planned_updates, self.settings.optimizer)
         norm = 0.0 if isinstance(gradient, Skip) else self._clipped(gradient, groups, update)
 
-        metrics = rollout_metrics(groups, update)
+        metrics = rollout_metrics(groups, update, reward_labels(self.settings.reward.parts))
         metrics |= self._ratio_metrics(groups, batch, rule.epsilon(batch, REPORT_EPSILON))
         metrics |= weight_metrics(tokens.gradient_BT, batch.advantages_PG.reshape(-1), batch.mask_BT)
         metrics |= rule.metrics(batch)

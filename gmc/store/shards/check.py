@@ -14,7 +14,7 @@ import pyarrow as pa
 from gmc.errors import DataError
 from gmc.store.run_directory import ROLLOUT_NAME
 from gmc.store.shards.rollout import ShardMetadata
-from gmc.store.shards.schema import FINISH_REASONS, GRADES, LOGPROB_COLUMNS, NULLABLE_COLUMNS, SCHEMA, WHOLE_COLUMNS
+from gmc.store.shards.schema import FINISH_REASONS, LOGPROB_COLUMNS, NULLABLE_COLUMNS, SCHEMA, WHOLE_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ class Check:
         self._groups()
         responses = self._tokens()
         self._log_probabilities(responses)
+        for name in ("response_mask", "token_versions"):
+            self._per_token(name, responses)
+        self._reward_parts()
 
     def _nulls(self) -> None:
         for name in SCHEMA.names:
@@ -101,7 +104,7 @@ class Check:
                 self._no_inner_null(name)
 
     def _scalars(self) -> None:
-        for name, allowed in (("finish_reason", FINISH_REASONS), ("grade", GRADES), ("run_id", (self.metadata.run_id,))):
+        for name, allowed in (("finish_reason", FINISH_REASONS), ("run_id", (self.metadata.run_id,))):
             unknown = set(self.table.column(name).unique().to_pylist()) - set(allowed)
             if unknown:
                 bad = np.isin(self.table.column(name).to_numpy(zero_copy_only=False), list(unknown))
@@ -207,6 +210,39 @@ class Check:
                 value = float(column.values[np.argmax(bad)])
                 rule = "an entropy is finite" if name == "trainer_entropies" else "a log-probability is finite and at most 0"
                 self.fail(row, name, f"{value} at response token {token}, {rule}")
+
+    def _per_token(self, name: str, responses: ListColumn) -> None:
+        """A column with a value for each response token in the rows where it is not null."""
+        said = self.table.column(name).is_valid().to_numpy(zero_copy_only=False)
+        if not said.any():
+            return
+        column = self.table.column(name)
+        starts = column.offsets.to_numpy()
+        values = column.values.to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(said).tolist():
+            own = values[starts[row] : starts[row + 1]]
+            if len(own) != responses.lengths[row]:
+                self.fail(row, name, f"{len(own)} values for {responses.lengths[row]} response tokens")
+            if name == "response_mask" or not len(own):
+                continue
+            mask = self.table.column("response_mask")[row].as_py()
+            sampled = own if mask is None else own[np.array(mask, dtype=bool)]
+            version = self.table.column("policy_version")[int(row)].as_py()
+            if len(sampled) and (sampled[0] != version or (np.diff(sampled) < 0).any()):
+                self.fail(row, name, f"versions never fall and begin with policy_version {version}, and these do not")
+
+    def _reward_parts(self) -> None:
+        column = list_column(self.table, "reward_parts")
+        names = self.metadata.reward_parts
+        if column is None:
+            return
+        wrong = column.lengths != len(names)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            self.fail(row, "reward_parts", f"{column.lengths[row]} values, and the file's record names {len(names)} parts")
+        bad = np.isinf(column.values)
+        if bad.any():
+            self.fail(column.row_of(int(np.argmax(bad)))[0], "reward_parts", "an infinite reward")
 
 
 def _codes(column: pa.Array) -> np.ndarray[Any, Any]:

@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from gmc.errors import DataError
 from gmc.store.shards.check import Check, list_column
 from gmc.store.shards.rollout import Rollout, ShardMetadata
-from gmc.store.shards.schema import SCHEMA, WHOLE_COLUMNS, decode_metadata
+from gmc.store.shards.schema import NULLABLE_COLUMNS, OLD_NAMES, OPTIONAL_COLUMNS, SCHEMA, WHOLE_COLUMNS, decode_metadata
 
 CURE = "Restore the file from a copy; before training, delete it and `gmc rollout` makes it again."
 
@@ -45,7 +46,7 @@ def read_shard(path: Path, *, run_id: str | None = None, tokenizer_hash: str | N
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
         _require(path, "run id", metadata.run_id, run_id)
         _require(path, "tokenizer hash", metadata.tokenizer_hash, tokenizer_hash)
-        table, order = _sorted(_conform(file, SCHEMA.names, path))
+        table, order = _sorted(_conform(file, SCHEMA.names, path, OLD_NAMES if metadata.schema_version == 1 else {}))
     Check(table, metadata, path, CURE, order).run()
     return Shard(metadata, _rollouts(table), path)
 
@@ -98,21 +99,29 @@ def _require(path: Path, what: str, found: str, wanted: str | None) -> None:
         )
 
 
-def _conform(file: pq.ParquetFile, names: Sequence[str], path: Path) -> pa.RecordBatch:
-    """The named columns of a file in the contract's types; what is wider without loss of meaning is narrowed."""
+def _conform(
+    file: pq.ParquetFile, names: Sequence[str], path: Path, old_names: Mapping[str, str] = MappingProxyType({})
+) -> pa.RecordBatch:
+    """The named columns of a file in the contract's types; what is wider without loss of meaning is narrowed.
+
+    old_names: what a column is called in this file, where that is not its name.
+    """
     present = file.schema_arrow.names
     counts = Counter(present)
+    counts.update({name: counts[old] for name, old in old_names.items()})
     for name in names:
         if counts[name] > 1:
             raise DataError(f"{path}: column {name} occurs twice. {CURE}")
-        if not counts[name] and name not in WHOLE_COLUMNS:
-            raise DataError(f"{path}: column {name} is missing (found: {', '.join(present)}). {CURE}")
-    needed = [name for name in names if counts[name]]
+        if not counts[name] and name not in OPTIONAL_COLUMNS:
+            raise DataError(f"{path}: column {old_names.get(name, name)} is missing (found: {', '.join(present)}). {CURE}")
+    needed = [old_names.get(name, name) for name in names if counts[name]]
     table = file.read(columns=None if needed == present else needed, use_threads=False)
     columns = []
     for name in names:
         wanted = TYPES[name]
-        column = table.column(name) if counts[name] else pa.chunked_array([pa.nulls(table.num_rows, wanted)])
+        column = (
+            table.column(old_names.get(name, name)) if counts[name] else pa.chunked_array([pa.nulls(table.num_rows, wanted)])
+        )
         if column.type != wanted:
             column = _narrow(column, wanted, name, path)
         columns.append(column.combine_chunks())
@@ -144,6 +153,8 @@ def _same_kind(found: pa.DataType, wanted: pa.DataType) -> bool:
         return bool(types.is_string(found) or types.is_large_string(found) or types.is_string_view(found))
     if types.is_integer(wanted):
         return bool(types.is_integer(found))
+    if types.is_boolean(wanted):
+        return bool(types.is_boolean(found))
     return bool(types.is_floating(found))
 
 
@@ -168,6 +179,9 @@ def _python_values(table: pa.RecordBatch, field: pa.Field) -> list[Any]:
     column = table.column(field.name)
     if field.name in WHOLE_COLUMNS and column.null_count:
         return [None] * table.num_rows
+    if field.name in NULLABLE_COLUMNS and pa.types.is_list(field.type):
+        found: list[Any] = column.to_pylist() if column.null_count < table.num_rows else [None] * table.num_rows
+        return found
     if not pa.types.is_list(field.type):
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values

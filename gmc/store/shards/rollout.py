@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(slots=True)
@@ -10,12 +10,16 @@ class Rollout:
     """One sampled response with everything a later command needs of it. Ids are the record; text is for people.
 
     batch, group, sample: launch batch, group within it (0..P-1), sample within the group (0..G-1).
-    policy_version: version of the weights that generated every token of it (pinned before generation starts).
+    policy_version: version of the weights that sampled its first token, one for the group.
     response_token_ids: every sampled token, the end token and those completing a stop string included; may be empty.
+    response_mask: whether the model sampled each of them, False for what an environment wrote; None when it sampled all.
+    token_versions: version of the weights that sampled each of them; None when it is policy_version for all.
     engine_logprobs, trainer_logprobs: log-probability of each response token under the policy that sampled it, as the
         engine reported it and as the trainer's own forward pass gives it; trainer_entropies: entropy (nats) of the
         full next-token distribution at each response token. Each has one value a response token or is None in a whole file.
-    grade: "correct", "incorrect", "unparseable", "timeout", "crash". answer: the gold. prediction: the answer found, or None.
+    reward: what it is worth (float32); reward_parts: what each part of a reward made of several gives, NaN where one does not
+        apply, by the names in the file's record. status: how the reward came about, in words. answer: the gold. prediction: the
+        answer found, or None. note: what the reward wants to be remembered of this response, or None.
     launched_at, ready_at: virtual clock (updates), in live mode wall clock (Unix seconds), None when neither.
     """
 
@@ -29,7 +33,7 @@ class Rollout:
     response_token_ids: list[int]
     finish_reason: str
     reward: float
-    grade: str
+    status: str
     answer: str
     prediction: str | None
     prompt: str
@@ -39,6 +43,10 @@ class Rollout:
     trainer_entropies: list[float] | None = None
     launched_at: float | None = None
     ready_at: float | None = None
+    response_mask: list[bool] | None = None
+    token_versions: list[int] | None = None
+    reward_parts: list[float] | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,8 @@ class ShardMetadata:
     """The file-level record of a shard: enough to refuse a foreign or incompatible file by name.
 
     weights_hash: SHA-256 of the generating policy's float32 weights; tokenizer_hash: SHA-256 of its vocabulary;
-    sampling: every sampling value as text; logprob_kinds: which of "engine", "trainer" the file holds.
+    sampling: every sampling value as text; logprob_kinds: which of "engine", "trainer" the file holds. rewards: what was
+    rewarded, as the setting reward.parts says it; empty where that is not known. reward_parts: the parts' names.
     """
 
     run_id: str
@@ -62,5 +71,7 @@ class ShardMetadata:
     seed: int
     group_size: int
     gmc_version: str
+    rewards: tuple[str, ...] = ()
+    reward_parts: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION
     extra: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The Arrow schema of a shard and its file-level record. Version 1.
+"""The Arrow schema of a shard and its file-level record. Version 2; version 1 is read as well.
 
 A shard is an ordinary Parquet file; the record is one JSON object under the key `gmc` of the file's own metadata.
 """
@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
         pa.field("response_token_ids", pa.list_(pa.int32())),
         pa.field("finish_reason", pa.string()),
         pa.field("reward", pa.float32()),
-        pa.field("grade", pa.string()),
+        pa.field("status", pa.string()),
         pa.field("answer", pa.string()),
         pa.field("prediction", pa.string()),
         pa.field("prompt", pa.string()),
@@ -35,16 +35,23 @@ SCHEMA = pa.schema(
         pa.field("trainer_entropies", pa.list_(pa.float32())),
         pa.field("launched_at", pa.float64()),
         pa.field("ready_at", pa.float64()),
+        pa.field("response_mask", pa.list_(pa.bool_())),
+        pa.field("token_versions", pa.list_(pa.int64())),
+        pa.field("reward_parts", pa.list_(pa.float32())),
+        pa.field("note", pa.string()),
     ]
 )
 
 # Null in every row of a file, or in none; a file may also leave such a column out.
-WHOLE_COLUMNS = ("engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at")
-# Null wherever there is nothing to say.
-NULLABLE_COLUMNS = ("prediction",)
+WHOLE_COLUMNS = ("engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at", "reward_parts")
+# Null wherever there is nothing to say; a file may leave out those that version 1 does not have.
+NULLABLE_COLUMNS = ("prediction", "response_mask", "token_versions", "note")
+OPTIONAL_COLUMNS = (*WHOLE_COLUMNS, "response_mask", "token_versions", "note")
+READABLE_VERSIONS = (1, SCHEMA_VERSION)
+OLD_NAMES = {"status": "grade"}
+"""What a column is called in a file of version 1."""
 LOGPROB_COLUMNS = {"engine": "engine_logprobs", "trainer": "trainer_logprobs"}
 FINISH_REASONS = ("stop", "length")
-GRADES = ("correct", "incorrect", "unparseable", "timeout", "crash")
 
 _METADATA = TypeAdapter(ShardMetadata)
 _JSON_OBJECT = TypeAdapter(dict[str, Any])
@@ -68,9 +75,10 @@ def decode_metadata(origin: str, key_values: dict[bytes, bytes] | None) -> Shard
             "Write shards with `gmc rollout`, or see docs/shards.md for writing them with other tools."
         )
     version = _peek_version(origin, raw)
-    if version != SCHEMA_VERSION:
+    if version not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
         raise DataError(
-            f"{origin}: written with shard schema version {version!r}, this gmc reads version {SCHEMA_VERSION}. "
+            f"{origin}: written with shard schema version {version!r}, this gmc reads versions {readable}. "
             "Generate the rollouts again, or install the gmc version that wrote the file."
         )
     try:

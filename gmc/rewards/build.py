@@ -1,0 +1,129 @@
+"""From what `--reward` says to the reward of a run, with every setting of every part filled in."""
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gmc.errors import UsageError
+from gmc.registry import in_one_line
+from gmc.rewards.base import Reward
+from gmc.rewards.combined import CombinedReward
+from gmc.rewards.function import Form, FunctionReward, OnError
+from gmc.rewards.registry import load_reward
+from gmc.rewards.specs import RewardSpec, labels, parse_reward, with_keywords
+
+
+def build_reward(
+    texts: Sequence[str], *, form: Form = "text", seconds: float = 60.0, on_error: OnError = "stop"
+) -> CombinedReward:
+    """The reward that these specs describe; the other arguments are for functions (see `FunctionReward`).
+
+    Raises `UsageError` in one line for a spec, a name, a setting or a file that is wrong. No function is imported yet.
+    """
+    specs = [parse_reward(text) for text in texts]
+    if not specs:
+        raise UsageError("--reward: nothing is rewarded; name at least one, such as math")
+    rewards: list[Reward] = []
+    for spec in specs:
+        if spec.is_function:
+            require_function(spec)
+            rewards.append(FunctionReward(spec, form=form, seconds=seconds, on_error=on_error))
+        else:
+            rewards.append(_registered(spec))
+    return CombinedReward(specs, rewards)
+
+
+def complete(texts: Sequence[str]) -> list[str]:
+    """The specs with every setting of a registered reward said, as a run saves them. Raises as `build_reward`."""
+    found = []
+    for text in texts:
+        spec = parse_reward(text)
+        if spec.is_function:
+            require_function(spec)
+            if spec.is_file:  # so that a run goes on from any folder
+                spec = replace(spec, target=f"{Path(spec.place).resolve()}:{spec.attribute}")
+        else:
+            spec = with_keywords(spec, _registered(spec).settings.model_dump(mode="json"))
+        found.append(str(spec))
+    if not found:
+        raise UsageError("--reward: nothing is rewarded; name at least one, such as math")
+    return found
+
+
+def is_binary(texts: Sequence[str]) -> bool:
+    """Whether the sum can only be 0 or 1, as far as that is known without importing anybody's function."""
+    specs = [parse_reward(text) for text in texts]
+    return len(specs) == 1 and specs[0].weight == 1 and not specs[0].is_function and _registered(specs[0]).binary
+
+
+def reward_labels(texts: Sequence[str]) -> list[str]:
+    """The parts' names, in order."""
+    return labels([parse_reward(text) for text in texts])
+
+
+def code_hashes(texts: Sequence[str]) -> dict[str, str]:
+    """The first 16 hex digits of the SHA-256 of every file that a spec names, by its path."""
+    files = {spec.place for spec in map(parse_reward, texts) if spec.is_file}
+    return {place: hashlib.sha256(Path(place).read_bytes()).hexdigest()[:16] for place in sorted(files)}
+
+
+def _registered(spec: RewardSpec) -> Reward:
+    cls = load_reward(spec.target)
+    try:
+        return cls(cls.Settings(**spec.keywords))
+    except ValidationError as error:
+        raise UsageError(f"--reward {spec}: {_explain(cls, error)}") from error
+    except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
+        raise UsageError(f"--reward {spec}: cannot be built: {in_one_line(error)}") from error
+
+
+def _explain(cls: type[Reward], error: ValidationError) -> str:
+    problem: Mapping[str, Any] = error.errors()[0]
+    name = ".".join(map(str, problem["loc"]))
+    known = ", ".join(cls.Settings.model_fields) or "none"
+    if problem["type"] == "extra_forbidden":
+        return f"no setting {name}; there are {known}"
+    if problem["type"] == "missing":
+        return f"it needs {name} ({cls.Settings.model_fields[name].description}); write {cls.name}({name}=...)"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{name} = {problem['input']!r}: {message}" if name else message
+
+
+def require_function(spec: RewardSpec) -> None:
+    """Refuse a function that is not there, as far as that shows without running anybody's code. Raises `UsageError`."""
+    if not spec.is_file:
+        if importlib.util.find_spec(spec.place.partition(".")[0]) is None and not Path(f"{spec.place}.py").is_file():
+            raise UsageError(f"--reward {spec}: no module {spec.place} is installed; a file is written {spec.place}.py")
+        return
+    path = Path(spec.place)
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except OSError as error:
+        raise UsageError(f"--reward {spec}: {path}: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"--reward {spec}: {path} is no Python file: {in_one_line(error)}") from error
+    names = _names(tree)
+    if names is not None and spec.attribute not in names:
+        functions = ", ".join(sorted(name for name in names if not name.startswith("_"))) or "nothing"
+        raise UsageError(f"--reward {spec}: {path} defines no {spec.attribute}; it defines {functions}")
+
+
+def _names(tree: ast.Module) -> set[str] | None:
+    """What a file defines at its top level; None where an import of everything hides it."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            if any(alias.name == "*" for alias in node.names):
+                return None
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return names

@@ -1,0 +1,159 @@
+"""The process in which a reward function runs: `python -m gmc.rewards.calling`, questions on stdin, answers on stdout.
+
+The function is called as TRL calls it. What it prints goes to standard error; what it raises becomes an answer in one line.
+"""
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import math
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gmc.rewards.wire import dumps, loads
+
+Function = Callable[..., Any]
+
+
+class Refusal(Exception):  # noqa: N818 (an answer and not an error of this process)
+    """Why the function cannot be called, or what is wrong with what it gave, in one line."""
+
+
+def load_function(place: str, attribute: str, call: tuple[list[Any], dict[str, Any]] | None) -> Function:
+    """The function, or what the factory of that name gives. Raises `Refusal`."""
+    module = _module(place)
+    function = getattr(module, attribute, None)
+    if function is None:
+        there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise Refusal(f"{place} has no {attribute}; it has {', '.join(sorted(there)) or 'no function'}")
+    if call is not None:
+        try:
+            function = function(*call[0], **call[1])
+        except Exception as error:  # the factory is somebody's code
+            raise Refusal(f"{place}:{attribute} cannot be called so: {explain(error)}") from error
+    if not callable(function):
+        raise Refusal(f"{place}:{attribute} is {type(function).__name__}, not a function")
+    return function  # type: ignore[no-any-return]
+
+
+def _module(place: str) -> Any:
+    try:
+        if not place.endswith(".py"):
+            sys.path.insert(0, os.getcwd())
+            return importlib.import_module(place)
+        path = Path(place).resolve()
+        sys.path.insert(0, str(path.parent))
+        name = f"gmc_reward_{path.stem}"  # a file called json.py must not take the place of the library's
+        specification = importlib.util.spec_from_file_location(name, path)
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        sys.modules[name] = module
+        specification.loader.exec_module(module)
+        return module
+    except Exception as error:  # any import may fail in any way
+        raise Refusal(f"{place} cannot be imported: {explain(error)}") from error
+
+
+def explain(error: BaseException) -> str:
+    """Type and text of an error and the line of the user's code it came from, in one line."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ") + where
+
+
+class Logs:
+    """What a function hands to `log_extra` and `log_metric` in one call."""
+
+    def __init__(self) -> None:
+        self.extra: dict[str, list[Any]] = {}
+        self.metrics: dict[str, float] = {}
+
+    def log_extra(self, column: str, values: list[Any]) -> None:
+        """One value a response, to be remembered under a name."""
+        self.extra[str(column)] = [value if isinstance(value, str) else str(value) for value in values]
+
+    def log_metric(self, name: str, value: float) -> None:
+        """One number about the batch."""
+        self.metrics[str(name)] = float(value)
+
+
+def call_function(function: Function, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    """Rewards (None: does not apply) and what was logged. inputs: prompts, completions, completion_ids and the columns, each a
+    list with one entry a response. Raises `Refusal` for what the function raises and for rewards that are none."""
+    logs = Logs()
+    given = {**inputs, "trainer_state": SimpleNamespace(**state), "log_extra": logs.log_extra, "log_metric": logs.log_metric}
+    try:
+        rewards = function(**_accepted(function, given))
+        if inspect.isawaitable(rewards):
+            rewards = asyncio.run(_wait(rewards))
+        rewards = list(rewards)
+    except Exception as error:  # somebody's code
+        raise Refusal(explain(error)) from error
+    count = len(inputs["completions"])
+    if len(rewards) != count:
+        raise Refusal(f"it gave {len(rewards)} rewards for {count} responses")
+    for name, values in logs.extra.items():
+        if len(values) != count:
+            raise Refusal(f"log_extra({name!r}) got {len(values)} values for {count} responses")
+    return {"rewards": [_number(reward) for reward in rewards], "extra": logs.extra, "metrics": logs.metrics}
+
+
+async def _wait(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _accepted(function: Function, given: dict[str, Any]) -> dict[str, Any]:
+    """What the function takes by name; everything where it takes any keyword."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some callables written in C tell nothing
+        return given
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return given
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _number(reward: Any) -> float | None:
+    if reward is None:
+        return None
+    try:
+        number = float(reward)
+    except (TypeError, ValueError) as error:
+        raise Refusal(f"a reward is {str(reward)[:60]!r} ({type(reward).__name__}), not a number") from error
+    if not math.isfinite(number):
+        raise Refusal(f"a reward is {number}; give a finite number, or None where the function does not apply")
+    return number
+
+
+def _answer(question: dict[str, Any], known: dict[str, Function]) -> dict[str, Any]:
+    try:
+        if "load" in question:
+            place, attribute, call = question["load"]
+            known["function"] = load_function(place, attribute, call)
+            return {"binary": bool(getattr(known["function"], "binary", False))}
+        return call_function(known["function"], question["inputs"], question["state"])
+    except Refusal as refusal:
+        return {"refused": str(refusal)}
+
+
+def main() -> None:
+    """Serve questions until stdin closes."""
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the function prints must not be taken for an answer
+    known: dict[str, Function] = {}
+    for line in sys.stdin.buffer:
+        results.write(dumps(_answer(loads(line), known)))
+        results.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

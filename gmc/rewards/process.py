@@ -1,0 +1,154 @@
+"""A process that answers questions one at a time, and is killed with everything it has started when it takes too long."""
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import gmc
+from gmc.errors import GmcError
+from gmc.rewards.wire import dumps, loads
+
+
+class WorkerTimeoutError(GmcError):
+    """The worker did not answer in time; it was killed. last: the last remark it made about its progress."""
+
+    def __init__(self, text: str, last: Any) -> None:
+        super().__init__(text)
+        self.last = last
+
+
+class WorkerDiedError(GmcError):
+    """The worker ended without an answer; the text says how, and the last line it wrote to standard error. code: its exit code,
+    negative for a signal."""
+
+    def __init__(self, text: str, last: Any, code: int) -> None:
+        super().__init__(text)
+        self.last = last
+        self.code = code
+
+
+class Worker:
+    """A fresh interpreter that runs a module of gmc: one value a line on its standard input, one a line back.
+
+    It leads a process group of its own, so Ctrl-C reaches only the run, and what it leaves behind is killed with it. It starts
+    with the first question. A line with the key "at" is a remark about progress and no answer.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
+        self._command = [sys.executable, "-P", "-m", module, *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._buffer = b""
+
+    @property
+    def running(self) -> bool:
+        """Whether it has been started and not ended."""
+        return self._process is not None
+
+    def ask(self, question: Any, seconds: float) -> Any:
+        """Its answer. Raises `WorkerTimeoutError` after `seconds`, `WorkerDiedError` when it ends instead; it is then gone, and
+        the next question starts another."""
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        line = dumps(question)
+        deadline = time.monotonic() + seconds
+        last = None
+        try:
+            while True:
+                reply = self._exchange(line, deadline)
+                line = b""
+                if reply is None:
+                    raise WorkerTimeoutError(f"no answer within {seconds:g} s", last)
+                if reply == b"":
+                    raise self._death(last)
+                answer = loads(reply)
+                if not (isinstance(answer, dict) and "at" in answer):
+                    return answer
+                last = answer["at"]
+        except BaseException:  # also Ctrl-C: an answer that nobody waits for must not be taken for the next one
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Kill it and everything in its process group."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        kill_group(process.pid)
+        process.wait()
+        for stream in (process.stdin, process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self._errors, self._buffer = None, b""
+
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        source = str(Path(gmc.__file__).parent.parent)
+        paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+
+    def _exchange(self, line: bytes, deadline: float) -> bytes | None:
+        """Write what is left of the question while reading; the next line, empty at the end of its output, None when late."""
+        assert self._process is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            if line:
+                selector.register(stdin, selectors.EVENT_WRITE)
+            while b"\n" not in self._buffer:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                for key, _ in selector.select(left):
+                    if key.fileobj is stdin:
+                        try:
+                            line = line[os.write(stdin.fileno(), line[:65536]) :]
+                        except BrokenPipeError:
+                            line = b""  # it died; its closed output says so
+                        if not line:
+                            selector.unregister(stdin)
+                    elif data := os.read(stdout.fileno(), 1 << 16):
+                        self._buffer += data
+                    else:
+                        return b""
+        first, _, self._buffer = self._buffer.partition(b"\n")
+        return first
+
+    def _death(self, last: Any) -> WorkerDiedError:
+        assert self._process is not None
+        assert self._errors is not None
+        kill_group(self._process.pid)
+        code = self._process.wait()
+        self._errors.seek(0)
+        words = self._errors.read()[-2000:].decode(errors="replace").strip().rpartition("\n")[2]
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return WorkerDiedError(f"its process {how}{': ' + words if words else ''}", last, code)
+
+
+def kill_group(leader: int) -> None:
+    """Kill a process group by its leader's id, if it is still there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
