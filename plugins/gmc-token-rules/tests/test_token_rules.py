@@ -146,6 +146,16 @@ def test_the_contract_holds_with_two_factors_which_need_both_kinds_of_log_probs(
     assert build(rule).needs == {Need.BEHAVIOR_LOGP}
 
 
+def test_the_product_of_two_factors_stays_below_the_clamp_too():
+    """Truncated at 100, an engine's ratio of 50 leaves room for log r up to 20 − log 50 = 16.1 where A < 0."""
+    logs = torch.tensor([[16.0], [17.0], [17.0]], dtype=torch.float64)
+    batch = make_batch(logs, torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64))
+    engine = batch.behavior_logp_BT - torch.tensor([[50.0], [50.0], [0.02]], dtype=torch.float64).log()
+    batch = make_batch(logs, batch.rewards_PG, brought={Need.ENGINE_LOGP: engine})
+    gradient = run_stages(build(TIS, factors="two", cap=100), batch).gradient_BT[:, 0].tolist()
+    assert gradient == [pytest.approx(50 * math.exp(16.0) * advantage_of(batch, 0)), 0.0, 0.0]
+
+
 def test_staleness_alone_does_not_move_the_weight_of_two_factors():
     logs = torch.tensor([[2.0], [-2.0]], dtype=torch.float64)
     batch = make_batch(logs, torch.tensor([[0.0, 1.0]], dtype=torch.float64))

@@ -1,0 +1,1 @@
+"""Control arms for studies."""
