@@ -145,7 +145,7 @@ def test_a_full_disk_inside_the_temporary_folder_names_the_final_one(tmp_path: P
     with pytest.raises(GmcError) as caught:
         fill()
     assert str(caught.value).startswith(f"{tmp_path / 'u000001'}: cannot write")
-    with pytest.raises(PermissionError), disk_errors(tmp_path):
+    with pytest.raises(GmcError, match="cannot write: Permission denied"), disk_errors(tmp_path):
         raise PermissionError(13, "Permission denied")
 
 

@@ -10,7 +10,7 @@ import pytest
 from recorded_disk import recorded, require_durable_file, require_durable_folder, require_durable_names
 
 from gmc.errors import GmcError
-from gmc.store import files
+from gmc.store import files, temporary
 
 pytestmark = pytest.mark.unit
 
@@ -86,8 +86,8 @@ def test_setting_a_folder_aside_takes_the_marker_away_first(tmp_path, monkeypatc
 def test_an_error_while_writing_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "a.txt"
     files.write_text(path, "old")
-    with pytest.raises(FileNotFoundError), files.atomic_path(path) as temporary:
-        (temporary.with_name("folder") / str(temporary.write_text("half"))).read_text()
+    with pytest.raises(ZeroDivisionError), files.atomic_path(path) as half:
+        raise ZeroDivisionError(half.write_text("half"))
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
 
@@ -96,8 +96,8 @@ def test_an_error_while_filling_leaves_the_old_folder_and_no_other(tmp_path):
     path = tmp_path / "v"
     with files.ready_directory(path) as folder:
         (folder / "content").write_text("old")
-    with pytest.raises(FileNotFoundError), files.ready_directory(path) as folder:
-        (folder / str((folder / "content").write_text("half"))).read_text()
+    with pytest.raises(ZeroDivisionError), files.ready_directory(path) as folder:
+        raise ZeroDivisionError((folder / "content").write_text("half"))
     assert (path / "content").read_text() == "old"
     assert files.is_ready(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["v"]
@@ -107,8 +107,8 @@ def test_an_error_while_filling_leaves_the_old_folder_and_no_other(tmp_path):
 def test_a_full_disk_is_one_line_that_names_the_file(tmp_path, number):
     with pytest.raises(GmcError, match=r"a.txt: cannot write, the disk is full"), files.atomic_path(tmp_path / "a.txt"):
         raise OSError(number, "full")
-    with pytest.raises(PermissionError), files.atomic_path(tmp_path / "a.txt"):
-        raise PermissionError("not the disk")
+    with pytest.raises(ZeroDivisionError), files.atomic_path(tmp_path / "a.txt"):
+        raise ZeroDivisionError("not the disk")
 
 
 def test_a_full_disk_is_known_by_its_cause_or_its_text_alone(tmp_path):
@@ -124,10 +124,10 @@ def test_a_full_disk_is_known_by_its_cause_or_its_text_alone(tmp_path):
 
 @pytest.mark.parametrize(("hours", "stays"), [(23, True), (25, False)])
 def test_what_another_host_left_goes_after_a_day(tmp_path, hours, stays):
-    foreign = tmp_path / f"{files.TEMPORARY_PREFIX}a-elsewhere-1-00000000"
+    foreign = tmp_path / f"{temporary.TEMPORARY_PREFIX}a-elsewhere-1-00000000"
     foreign.touch()
     os.utime(foreign, (time.time() - hours * 3600,) * 2)
-    files.remove_leftovers(tmp_path)
+    temporary.remove_leftovers(tmp_path)
     assert foreign.exists() == stays
 
 
@@ -139,22 +139,22 @@ def test_a_folder_without_its_marker_is_replaced(tmp_path):
     assert {path.name for path in (tmp_path / "v").iterdir()} == {"whole", files.READY}
 
 
-def test_a_folder_that_vanishes_while_it_is_filled_ends_in_its_own_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="absent"), files.ready_directory(tmp_path / "v") as folder:
+def test_a_folder_that_vanishes_while_it_is_filled_ends_in_one_line(tmp_path):
+    with pytest.raises(GmcError, match="v: cannot write: No such file"), files.ready_directory(tmp_path / "v") as folder:
         (folder.rmdir() or folder / "absent").read_text()
 
 
 def test_leftovers_of_the_dead_go_and_those_of_the_living_stay(tmp_path):
-    mine = files.temporary_name(tmp_path / "a")
+    mine = temporary.temporary_name(tmp_path / "a")
     mine.touch()
     dead = tmp_path / mine.name.replace(f"-{os.getpid()}-", "-999999999-")
     dead.touch()
-    foreign = tmp_path / f"{files.TEMPORARY_PREFIX}a-elsewhere-1-00000000"
+    foreign = tmp_path / f"{temporary.TEMPORARY_PREFIX}a-elsewhere-1-00000000"
     foreign.touch()
-    old = tmp_path / f"{files.TEMPORARY_PREFIX}b-elsewhere-1-00000000"
+    old = tmp_path / f"{temporary.TEMPORARY_PREFIX}b-elsewhere-1-00000000"
     old.touch()
     os.utime(old, (0, 0))
-    assert sorted(files.remove_leftovers(tmp_path)) == sorted([dead, old])
+    assert sorted(temporary.remove_leftovers(tmp_path)) == sorted([dead, old])
     assert mine.exists()
     assert foreign.exists()
 

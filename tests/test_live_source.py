@@ -1,16 +1,20 @@
 """The live source on real shards: what it hands out, what it says in the heartbeat, and where it stands after a resume."""
 
+from types import SimpleNamespace
+
 import pytest
 from shard_samples import METADATA, write_sample
 
 from gmc.delays.base import GroupRef
 from gmc.delays.fixed import FixedDelay
-from gmc.errors import DataError
+from gmc.errors import DataError, GmcError, UsageError
+from gmc.live.claims import Claims
 from gmc.live.ending import has_ended
-from gmc.live.heartbeats import TRAINER, HeartbeatWriter, read_heartbeats
+from gmc.live.heartbeats import TRAINER, HeartbeatWriter, Watcher, read_heartbeats
 from gmc.rollouts.live import LiveSource
 from gmc.rollouts.scheduled import ScheduledSource
 from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.reader import read_metadata
 from gmc.store.shards.store import RolloutStore
 
 pytestmark = pytest.mark.unit
@@ -78,12 +82,43 @@ def test_what_cannot_be_gone_on_from_is_refused(run):
         scheduled.load_state_dict({"delay": {"clock": 2.0}, "planned_updates": 5}, [])
 
 
-def test_a_batch_of_another_size_is_refused(run):
+def test_a_batch_that_does_not_fit_is_set_aside_and_made_again(run, caplog):
     write_sample(run.rollouts, batch=0, version=0)
     source = make_source(run, prompts=3)
-    source.launch(0)
-    with pytest.raises(DataError, match="it holds 2 groups, an update of this run takes 3"):
-        source.take(0)
+    with pytest.raises(GmcError, match="no unused batch"):
+        source.launch(0)
+    assert "it holds 2 groups, an update of this run takes 3" in caplog.text
+    assert [path.name for path in (run.rollouts / "aside-1").iterdir()] == ["b000000-v000000.parquet"]
+
+
+@pytest.mark.parametrize("fault", ["foreign", "damaged"])
+def test_the_shard_of_an_old_follower_does_not_stop_a_run(run, caplog, fault):
+    """Its batch is decided with a shard that no update can use: it is set aside, made again, and training goes on."""
+    old = Claims(run, "old", Watcher(run.followers, 5.0))
+    claim = old.next_free(1)
+    assert old.take(claim)
+    other = {"run_id": "another-run"} if fault == "foreign" else {}
+    assert old.publish(claim, 0, lambda path: write_sample(path.parent, batch=0, version=0, **other))
+    shard = run.rollouts / "b000000-v000000.parquet"
+    if fault == "damaged":
+        shard.write_bytes(shard.read_bytes()[:-20])
+
+    def refuse_foreign(stored):
+        if read_metadata(stored.path).run_id != METADATA.run_id:
+            raise UsageError(f"{stored.path}: of another run")
+
+    source = make_source(run, SimpleNamespace(append=refuse_foreign))
+    with pytest.raises(GmcError, match="no unused batch"):
+        source.launch(0)
+    assert f"set aside as {run.rollouts / 'aside-1' / shard.name}, batch 0 is made again: {shard}: " in caplog.text
+    new = Claims(run, "new", Watcher(run.followers, 5.0))
+    claim = new.next_free(1)
+    assert claim is not None
+    assert claim.batch == 0
+    assert new.take(claim)
+    assert new.publish(claim, 0, lambda path: write_sample(path.parent, batch=0, version=0))
+    assert source.launch(0)
+    assert len(source.take(0)) == PROMPTS
 
 
 def test_followers_are_told_of_policies_and_of_the_end(run):

@@ -15,9 +15,10 @@ from gmc.errors import GmcError
 from gmc.live.claims import Claims
 from gmc.live.follow import BatchCounts, Follower, Work
 from gmc.live.heartbeats import HeartbeatWriter, Watcher, read_heartbeats
-from gmc.live.pacing import batches_used, launch_limit
+from gmc.live.pacing import launch_limit
 from gmc.live.waiting import describe_wait, wait_for_batch
 from gmc.store.files import append_jsonl, write_json
+from gmc.store.logs import GrowingLog
 from gmc.store.policies import list_policies
 from gmc.store.run_directory import RunDirectory, policy_name, rollout_name
 from gmc.store.shards.store import RolloutStore
@@ -102,12 +103,12 @@ def test_the_wait_names_busy_dead_and_idle_followers(run: RunDirectory) -> None:
 
 @pytest.mark.unit
 def test_the_limit_follows_training_and_its_rewinds(run: RunDirectory) -> None:
-    assert batches_used(run) == 0
+    assert GrowingLog(run.used).updates() == 0
     for update in range(3):
         append_jsonl(run.used, {"update": update, "groups": [[update, 0]]})
-    assert launch_limit(batches_used(run), 4) == 7
+    assert launch_limit(GrowingLog(run.used).updates(), 4) == 7
     run.used.write_text('{"update": 0, "groups": [[0, 0]]}\n', "utf-8")
-    assert launch_limit(batches_used(run), 4) == 5
+    assert launch_limit(GrowingLog(run.used).updates(), 4) == 5
 
 
 @pytest.mark.process

@@ -14,8 +14,9 @@ from gmc.evaluation.rewarded import Rewarded
 from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
 from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
-from gmc.store.files import read_json, remove_leftovers, write_json
+from gmc.store.files import read_json, write_json
 from gmc.store.formats import read_format
+from gmc.store.temporary import remove_leftovers
 
 DESCRIPTION = "description.json"
 

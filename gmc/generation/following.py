@@ -11,10 +11,10 @@ import torch
 
 from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
-from gmc.errors import DataError
+from gmc.errors import DataError, GmcError
 from gmc.live.follow import BatchCounts, Follower, Work
 from gmc.live.heartbeats import new_name
-from gmc.models import load_model
+from gmc.models import load_model, tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.rollouts.maker import RolloutMaker
 from gmc.store.policies import read_policy_info
@@ -76,6 +76,7 @@ class _PolicyWork:
     def load_policy(self, folder: Path) -> None:
         """Put the published weights in place. Raises `DataError` when they are not those that the policy's record names."""
         info = read_policy_info(folder)
+        self._require_tokenizer(folder, info.tokenizer_hash)
         published = load_model(folder).weights()
         with torch.no_grad():
             for name, parameter in self._maker.model.weights().items():
@@ -85,6 +86,16 @@ class _PolicyWork:
             raise DataError(
                 f"{folder}: its weights have hash {self._metadata.weights_hash[:12]}, its record says "
                 f"{info.weights_hash[:12]}; the trainer publishes it again on --resume."
+            )
+
+    def _require_tokenizer(self, folder: Path, wanted: str) -> None:
+        """Raise `GmcError` for a run of another tokenizer: token ids are what the trainer learns from."""
+        model = self._maker.model
+        found = tokenizer_hash(model.tokenizer)
+        if wanted and found != wanted:
+            raise GmcError(
+                f"{folder}: the trainer's tokenizer has hash {wanted[:12]}, that of {model.source} here {found[:12]}; give "
+                "both the same revision of the model, for example one folder"
             )
 
     def make_batch(self, batch: int, version: int, path: Path) -> BatchCounts:

@@ -9,7 +9,6 @@ renamed to `.done`, which succeeds once, and only then moves to `rollouts/`. If 
 
 import os
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from gmc.live import exclusive
 from gmc.live.heartbeats import Watcher
 from gmc.store.files import fsync_directory, make_directory
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory, rollout_name
+from gmc.store.temporary import remove
 
 CLAIM = re.compile(r"b(\d{6,})\.(\d+)")
 DECISION = re.compile(r"b(\d{6,})\.done")
@@ -71,7 +71,11 @@ class Claims:
         return None
 
     def take(self, claim: Claim) -> bool:
-        """Make the claim; False when another process was faster or the batch is done meanwhile."""
+        """Make the claim; False when another process was faster or the batch is done meanwhile.
+
+        Raises `GmcError` when the folder holds another run by now.
+        """
+        self._run.require_same()
         if not exclusive.record_once(self._claim_path(claim), {"follower": self._name}):
             return False
         ledger = read_ledger(self._run)
@@ -84,14 +88,16 @@ class Claims:
         """Have `write` write the shard, decide the batch with it and move it to `rollouts/`.
 
         False when the batch was decided by another process, which took this one for dead; then nothing is left of this shard.
+        Raises `GmcError` when the folder holds another run by now.
         """
         target = _decision_path(self._run, claim.batch)
         name = rollout_name(claim.batch, version)
         staged = exclusive.stage(target)
         try:
             write(staged / name)
+            self._run.require_same()  # a batch takes long, and the run may have been started anew meanwhile
         except BaseException:
-            shutil.rmtree(staged)
+            remove(staged)
             raise
         won = exclusive.decide(target, staged, {"follower": self._name, "shard": name})
         if won:

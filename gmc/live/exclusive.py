@@ -6,11 +6,11 @@ one record exactly one succeeds, and whoever sees the record sees all of it.
 
 import errno
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
-from gmc.store.files import fsync_directory, fsync_file, make_directory, read_json, temporary_name, write_json
+from gmc.store.files import disk_errors, fsync_directory, fsync_file, make_directory, read_json, write_json
+from gmc.store.temporary import remove, temporary_name
 
 RECORD = "record.json"
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -20,23 +20,36 @@ def stage(path: Path) -> Path:
     """A new folder beside `path`, to be filled and then given to `decide`; no reader takes it."""
     make_directory(path.parent)
     folder = temporary_name(path)
-    folder.mkdir()
+    with disk_errors(path):
+        folder.mkdir()
     return folder
 
 
 def decide(path: Path, staged: Path, record: dict[str, Any]) -> bool:
     """Make the staged folder, with its record, the one at `path`; False, and the staged folder gone, when there is one."""
-    for entry in staged.iterdir():
-        fsync_file(entry)
-    write_json(staged / RECORD, record)  # which flushes the staged folder too
+    try:
+        with disk_errors(path):
+            for entry in staged.iterdir():
+                fsync_file(entry)
+            write_json(staged / RECORD, record)  # which flushes the staged folder too
+            if not _rename(staged, path):
+                remove(staged)
+                return False
+    except BaseException:
+        remove(staged)
+        raise
+    fsync_directory(path.parent)
+    return True
+
+
+def _rename(staged: Path, path: Path) -> bool:
+    """Whether the folder got the name: no other had it."""
     try:
         os.rename(staged, path)
     except OSError as error:
-        shutil.rmtree(staged)
         if error.errno not in TAKEN:
             raise
         return False
-    fsync_directory(path.parent)
     return True
 
 
@@ -57,4 +70,4 @@ def forget(path: Path) -> None:
         os.rename(path, doomed)
     except FileNotFoundError:
         return
-    shutil.rmtree(doomed)
+    remove(doomed)

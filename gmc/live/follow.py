@@ -10,8 +10,9 @@ from gmc.errors import DataError, GmcError
 from gmc.live.claims import Claim, Claims
 from gmc.live.ending import has_ended
 from gmc.live.heartbeats import HeartbeatWriter, Watcher, new_name
-from gmc.live.pacing import batches_used, launch_limit
+from gmc.live.pacing import launch_limit
 from gmc.store.files import is_ready
+from gmc.store.logs import GrowingLog
 from gmc.store.policies import list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory
 
@@ -50,6 +51,7 @@ class Follower:
         self.heartbeat = HeartbeatWriter(run.followers, name or new_name(), lease_seconds)
         self._claims = Claims(run, self.heartbeat.current.name, Watcher(run.followers, lease_seconds))
         self._version: int | None = None
+        self._used = GrowingLog(run.used)  # in live mode an update uses one batch
 
     def follow(self, *, stopping: Callable[[], bool] = lambda: False, progress: Callable[[str], None] = lambda _: None) -> int:
         """Make batches until the run has ended or `stopping` says so; returns how many were made.
@@ -69,8 +71,7 @@ class Follower:
         policies = list_policies(self._run.policies)
         if not policies:
             return "waiting for the first policy"
-        used = batches_used(self._run)
-        claim = self._claims.next_free(launch_limit(used, self._max_ahead))
+        claim = self._claims.next_free(launch_limit(self._used.updates(), self._max_ahead))
         if claim is None:
             return f"paused: {self._max_ahead} batches are ahead of training"
         version, folder = policies[-1]

@@ -1,5 +1,6 @@
 """Heartbeats: each process of a live run says in one small file who it is, what it does and which policy it holds."""
 
+import logging
 import os
 import secrets
 import socket
@@ -11,9 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gmc.errors import DataError
+from gmc.errors import DataError, GmcError
 from gmc.store.files import read_json, write_json
 from gmc.store.formats import read_format, stamp
+
+log = logging.getLogger(__name__)
 
 TRAINER = "trainer"
 """The trainer's name among the heartbeats."""
@@ -70,17 +73,19 @@ class HeartbeatWriter:
         self._stop = threading.Event()
         now = clock()
         self.current = Heartbeat(name, socket.gethostname(), os.getpid(), lease_seconds, now, now)
-        self._failure: Exception | None = None
+        self._failing = False
 
     def write(self, state: str, **changes: Any) -> None:
-        """Change what the heartbeat says, and beat at once. Raises what a beat in the background ran into."""
-        if self._failure is not None:
-            raise self._failure
-        self._beat(state=state, **changes)
+        """Change what the heartbeat says, and beat at once."""
+        self._try_to_beat(state=state, **changes)
 
     @contextmanager
     def beating(self) -> Iterator["HeartbeatWriter"]:
-        """Beat until the end of the block; the last beat says how it ended."""
+        """Beat until the end of the block; the last beat says how it ended.
+
+        Raises what keeps the first beat from being written. Later ones are tried again, with a warning: a full disk may have
+        room again, and the process has work that does not need the file.
+        """
         self._beat()
         thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         thread.start()
@@ -89,10 +94,10 @@ class HeartbeatWriter:
         except BaseException as error:
             self._end(thread)
             line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-            self._beat(state=FAILED, batch=None, error=line)
+            self._try_to_beat(state=FAILED, batch=None, error=line)
             raise
         self._end(thread)
-        self._beat(state=STOPPED, batch=None)
+        self._try_to_beat(state=STOPPED, batch=None)
 
     def _end(self, thread: threading.Thread) -> None:
         self._stop.set()
@@ -100,11 +105,18 @@ class HeartbeatWriter:
 
     def _run(self) -> None:
         while not self._stop.wait(self.current.lease_seconds / BEATS_A_LEASE):
-            try:
-                self._beat()
-            except OSError as error:  # reported by the next `write`, in the main thread
-                self._failure = error
-                return
+            self._try_to_beat()
+
+    def _try_to_beat(self, **changes: Any) -> None:
+        try:
+            self._beat(**changes)
+        except (GmcError, OSError) as error:
+            if not self._failing:
+                lease = self.current.lease_seconds
+                log.warning("no heartbeat: %s Others take this process for dead after %g s", error, lease)
+            self._failing = True
+        else:
+            self._failing = False
 
     def _beat(self, **changes: Any) -> None:
         with self._lock:

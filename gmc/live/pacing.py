@@ -1,13 +1,5 @@
 """Back-pressure: how far generation may run ahead of training."""
 
-from gmc.store.files import read_jsonl
-from gmc.store.run_directory import RunDirectory
-
-
-def batches_used(run: RunDirectory) -> int:
-    """Batches that training has used, by its own record; in live mode one an update."""
-    return len(read_jsonl(run.used))
-
 
 def launch_limit(used: int, max_ahead: int) -> int:
     """Batches that may exist, used ones included: numbers 0 … limit−1 may be launched.

@@ -4,9 +4,10 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from gmc.errors import GmcError
-from gmc.live.claims import finish_decided, read_ledger
+from gmc.errors import DataError, GmcError, UsageError
+from gmc.live.claims import finish_decided, read_ledger, reopen_lost
 from gmc.live.heartbeats import TRAINER, Heartbeat, Watcher
+from gmc.store.files import set_aside
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore, StoredShard
 
@@ -29,10 +30,13 @@ def wait_for_batch(
     *,
     watcher: Watcher,
     patience_seconds: float,
+    check: Callable[[StoredShard], None] = lambda stored: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> StoredShard | None:
     """The oldest complete batch not in `used`, as soon as there is one; None when `stopping` says so.
 
+    check: raises `UsageError` or `DataError` for a shard that training cannot use. It is set aside with a warning, and its
+    batch is made again: an old follower must not stop a run.
     What is awaited is logged after ten seconds and then every minute. Raises `GmcError` that says it too after
     `patience_seconds`.
     """
@@ -41,6 +45,8 @@ def wait_for_batch(
     while True:
         finish_decided(run, read_ledger(run))
         stored = oldest_unused(store, used)
+        if stored is not None and not _passes(run, stored, check):
+            continue
         if stored is not None or stopping():
             return stored
         alive = watcher.look()
@@ -54,6 +60,17 @@ def wait_for_batch(
             log.info("waiting for a batch: %s", describe_wait(run, alive))
             next_report = now + REPEAT_SECONDS
         time.sleep(POLL_SECONDS)
+
+
+def _passes(run: RunDirectory, stored: StoredShard, check: Callable[[StoredShard], None]) -> bool:
+    try:
+        check(stored)
+    except (UsageError, DataError) as error:
+        (aside,) = set_aside([stored.path])
+        log.warning("set aside as %s, batch %d is made again: %s", aside, stored.batch, error)
+        reopen_lost(run)
+        return False
+    return True
 
 
 def describe_wait(run: RunDirectory, alive: dict[str, Heartbeat]) -> str:

@@ -13,7 +13,6 @@ from gmc.live.heartbeats import HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.source import Progress, RolloutSource
-from gmc.store.files import remove_leftovers
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import in_groups
 from gmc.store.shards.rollout import Rollout
@@ -25,7 +24,8 @@ class LiveSource(RolloutSource):
 
     heartbeat: the trainer's own, None on a rank other than 0. prompts: P, groups of a batch. patience_seconds: how long an
     update may wait. keep_every: every so many versions, a policy stays published for evaluation. check: refuses a shard that
-    does not fit the run. stopping: polled while waiting. ranks: the processes that train together; rank 0 waits for all.
+    does not fit the run, which is then set aside. stopping: polled while waiting. ranks: the processes that train together;
+    rank 0 waits for all.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class LiveSource(RolloutSource):
         self._ranks = ranks
         self._used: set[int] = set()
         self._next: StoredShard | None = None
+        self._read: list[list[Rollout]] = []
         self._heartbeat = heartbeat
         if heartbeat is not None:
             self._watcher = Watcher(run.followers, heartbeat.current.lease_seconds)
-            remove_leftovers(run.claims)
             reopen_lost(run)
 
     @property
@@ -96,11 +96,19 @@ class LiveSource(RolloutSource):
         assert self._next is not None
         stored, self._next = self._next, None
         self._write_heartbeat(f"update {update} on batch {stored.batch}, delay {delay_of(update, stored.version)}")
+        self._used.add(stored.batch)
+        groups_PG, self._read = self._read or self._read_groups(stored), []
+        return groups_PG
+
+    def _require_usable(self, stored: StoredShard) -> None:
+        """Read the whole shard: what is damaged or does not fit raises here, on rank 0, before anything counts on it."""
         self._check(stored)
+        self._read = self._read_groups(stored)
+
+    def _read_groups(self, stored: StoredShard) -> list[list[Rollout]]:
         groups_PG = in_groups(self._store.read(stored).rollouts)
         if len(groups_PG) != self._prompts:
             raise DataError(f"{stored.path}: it holds {len(groups_PG)} groups, an update of this run takes {self._prompts}")
-        self._used.add(stored.batch)
         return groups_PG
 
     def published(self, version: int) -> None:
@@ -117,6 +125,7 @@ class LiveSource(RolloutSource):
             self._used,
             watcher=self._watcher,
             patience_seconds=self._patience_seconds,
+            check=self._require_usable,
             stopping=self._stopping,
         )
 

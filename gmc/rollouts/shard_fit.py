@@ -1,5 +1,6 @@
 """Do the shards on disk fit the run that wants to train on them, and how long do they last?"""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,32 @@ from gmc.store.shards.store import RolloutStore, StoredShard
 WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 """Sampling values under which a behavior log-prob is that of the whole distribution."""
 
+FOREIGN = ("run id", "tokenizer hash", "vocabulary size")
+"""What a shard must share with its run whatever the settings."""
 
-def check_shards(store: RolloutStore, settings: RunSettings, model: LanguageModel, initial_hash: str) -> None:
+
+class ForeignShardError(UsageError):
+    """A shard of another run, or made with another tokenizer: no setting makes it fit."""
+
+
+def check_shards(
+    store: RolloutStore, settings: RunSettings, model: LanguageModel, initial_hash: str, *, used: Collection[int] = ()
+) -> None:
     """Refuse the first shard that was sampled in another way than these settings say. Raises `UsageError` naming it.
 
-    initial_hash: of the weights that every shard of version 0 must come from.
+    initial_hash: of the weights that every shard of version 0 must come from. used: batches that training has used up, which
+    were checked then; one of them is checked again, for the settings may have changed since. In live mode what no setting
+    makes fit is left to the source, which sets it aside.
     """
-    check = ShardCheck(settings, model, initial_hash)
-    for stored in store.list():
-        check(stored, store.run_id)
+    check, live = ShardCheck(settings, model, initial_hash), delay_class(settings.delay).live
+    stored = store.list()
+    done = [each for each in stored if each.batch in used]
+    for each in [*done[-1:], *(each for each in stored if each.batch not in used)]:
+        try:
+            check(each, store.run_id)
+        except ForeignShardError:
+            if not live:
+                raise
 
 
 class ShardCheck:
@@ -54,7 +72,8 @@ class ShardCheck:
             found["weights hash"], wanted["weights hash"] = metadata.weights_hash, self._initial_hash
         for what, value in found.items():
             if value != wanted[what]:
-                raise _misfit(stored.path, what, value, wanted[what])
+                kind = ForeignShardError if what in FOREIGN else UsageError
+                raise _misfit(stored.path, what, value, wanted[what], kind)
         if metadata.rewards and metadata.rewards != self._rewards:  # a shard of another tool brings its rewards
             raise UsageError(
                 f"{stored.path}: rewarded by {' + '.join(metadata.rewards)}, this command's reward is "
@@ -66,11 +85,9 @@ class ShardCheck:
                 raise _misfit(stored.path, f"rollout.{name}", given, f"{value:g}")
 
 
-def _misfit(path: Path, what: str, found: object, wanted: object) -> UsageError:
-    return UsageError(
-        f"{path}: its {what} is {str(found)[:16]}, this command's is {str(wanted)[:16]}; give the setting that they were "
-        "made with, or use another --run"
-    )
+def _misfit(path: Path, what: str, found: object, wanted: object, kind: type[UsageError] = UsageError) -> UsageError:
+    cure = "move it away" if kind is ForeignShardError else "give the setting that they were made with"
+    return kind(f"{path}: its {what} is {str(found)[:16]}, this command's is {str(wanted)[:16]}; {cure}, or use another --run")
 
 
 def _number(text: str) -> float | None:

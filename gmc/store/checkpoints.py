@@ -15,9 +15,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gmc.errors import DataError
-from gmc.store.files import is_ready, read_json, ready_directory, remove_leftovers, withdraw_directory, write_text
+from gmc.store.files import is_ready, read_json, ready_directory, withdraw_directory, write_text
 from gmc.store.formats import NewerFormatError, read_format, stamp
 from gmc.store.run_directory import CHECKPOINT_NAME, checkpoint_name
+from gmc.store.temporary import remove_leftovers
 
 STATE_FILE = "state.json"
 PARTS = ("weights", "optimizer", "estimator")

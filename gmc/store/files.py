@@ -7,117 +7,88 @@ A crash leaves at most a name that starts with `TEMPORARY_PREFIX` or a folder wi
 
 import contextlib
 import errno
+import itertools
 import json
 import math
 import os
 import re
-import secrets
 import shutil
-import socket
-import time
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gmc.errors import DataError, GmcError
+from gmc.store.temporary import TEMPORARY_PREFIX, remove, temporary_name
 
-TEMPORARY_PREFIX = ".tmp-"
 READY = "READY"
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-FOREIGN_LEFTOVER_SECONDS = 24 * 3600
 
 
 @contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk into one `GmcError` that names `path`; every other error passes through."""
+def disk_errors(path: Path, operation: str = "write") -> Iterator[None]:
+    """Turn what the operating system refuses into one `GmcError` that names `path` and the operation; the rest passes."""
     try:
         yield
     except Exception as error:
-        if (number := _disk_full(error)) is None:
+        if (number := _system_error(error)) is None:
             raise
+        if number in DISK_FULL:
+            raise GmcError(
+                f"{path}: cannot {operation}, the disk is full or a quota is reached ({os.strerror(number)}). "
+                "Free some space and run the command again (gmc train with --resume)."
+            ) from error
         raise GmcError(
-            f"{path}: cannot write, the disk is full or a quota is reached ({os.strerror(number)}). "
-            "Free some space and run the command again (gmc train with --resume)."
+            f"{path}: cannot {operation}: {os.strerror(number)}{_other_file(error, path)}. "
+            "Check the disk and the permissions, then run the command again (gmc train with --resume)."
         ) from error
 
 
-def _disk_full(error: BaseException) -> int | None:
-    """The number of the operating system's error when it says that the disk is full, else None.
+def _system_error(error: BaseException) -> int | None:
+    """The number of the operating system's error behind an exception, else None.
 
-    Libraries written in Rust report that number only in their text. A full disk met while filling a temporary folder comes
-    here as the cause of a `GmcError`, which then names the folder's final name.
+    Libraries written in Rust report that number only in their text. What is met while filling a temporary folder comes here
+    as the cause of a `GmcError`, which then names the folder's final name.
     """
-    if isinstance(error, GmcError) and error.__cause__ is not None:
-        return _disk_full(error.__cause__)
-    for number in DISK_FULL:
-        if (isinstance(error, OSError) and error.errno == number) or f"os error {number}" in str(error):
-            return number
-    return None
+    if isinstance(error, GmcError):
+        return None if error.__cause__ is None else _system_error(error.__cause__)
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    reported = re.search(r"\(os error (\d+)\)", str(error))
+    return int(reported[1]) if reported else None
+
+
+def _other_file(error: BaseException, path: Path) -> str:
+    """The file that an error names, where it is another than `path` and no temporary one."""
+    named = getattr(error, "filename", None)
+    if not isinstance(named, str) or Path(named) == path or TEMPORARY_PREFIX in named:
+        return ""
+    return f" ({named})"
 
 
 def fsync_directory(directory: Path) -> None:
     """Flush a directory's own entries (a rename is durable only after this)."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with disk_errors(directory, "flush"):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make_directory(directory: Path) -> None:
     """Make a folder and those above it, each durable in the one that holds it: what lies in a lost folder is lost."""
     missing = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
+    with disk_errors(directory, "make"):
+        directory.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
         fsync_directory(folder.parent)
 
 
 def fsync_file(path: Path) -> None:
     """Flush the contents of a closed file."""
-    with open(path, "rb") as file:
+    with disk_errors(path, "flush"), open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def temporary_name(path: Path) -> Path:
-    """A name beside `path` that no reader takes and no other process picks; it tells its host and process."""
-    return path.parent / f"{TEMPORARY_PREFIX}{path.name}-{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def _host() -> str:
-    return socket.gethostname().replace("-", "_").replace("/", "_")
-
-
-def remove_leftovers(directory: Path) -> list[Path]:
-    """Remove what dead writers left under temporary names in `directory`; returns what was removed.
-
-    A writer that still lives keeps its file. Any other name, such as one of another host, whose processes cannot be seen
-    from here, is removed when it is a day old.
-    """
-    removed = []
-    for path in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
-        own = re.fullmatch(rf".*-{re.escape(_host())}-(\d+)-[0-9a-f]{{8}}", path.name)
-        dead = not _is_alive(int(own[1])) if own else time.time() - path.lstat().st_mtime > FOREIGN_LEFTOVER_SECONDS
-        if dead:
-            _remove(path)
-            removed.append(path)
-    return removed
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -141,6 +112,7 @@ def ready_directory(path: Path) -> Iterator[Path]:
     """Give an empty temporary folder to fill; on success flush all of it, rename it to `path` and write `READY` last.
 
     An earlier folder of this name is withdrawn only when the new one is durable. On error nothing of the new one remains.
+    Files get the permissions that the folder has: some libraries write theirs for their owner alone.
     """
     temporary = temporary_name(path)
     with disk_errors(path):
@@ -148,7 +120,7 @@ def ready_directory(path: Path) -> Iterator[Path]:
         try:
             temporary.mkdir()
             yield temporary
-            _fsync_tree(temporary)
+            _finish_tree(temporary)
             withdraw_directory(path)
             os.replace(temporary, path)
         except BaseException:
@@ -158,10 +130,14 @@ def ready_directory(path: Path) -> Iterator[Path]:
         write_text(path / READY, "complete\n")
 
 
-def _fsync_tree(directory: Path) -> None:
+def _finish_tree(directory: Path) -> None:
+    """Give every file the folder's permissions, which are those of the umask, and flush files and folders."""
+    mode = stat.S_IMODE(directory.stat().st_mode) & 0o666
     for parent, _, names in os.walk(directory):
         for name in names:
-            fsync_file(Path(parent, name))
+            path = Path(parent, name)
+            path.chmod(mode)
+            fsync_file(path)
         fsync_directory(Path(parent))
 
 
@@ -171,15 +147,33 @@ def is_ready(directory: Path) -> bool:
 
 
 def withdraw_directory(path: Path) -> None:
-    """Remove a published folder, if there is one, so that no reader ever sees half of it: the marker goes first."""
+    """Remove a published folder, if there is one, so that no reader ever sees half of it: the marker goes first.
+
+    What the system does not let go yet stays under a temporary name for the next clean-up.
+    """
     if not path.exists():
         return
-    (path / READY).unlink(missing_ok=True)
-    fsync_directory(path)
-    doomed = temporary_name(path)
-    os.replace(path, doomed)
-    fsync_directory(path.parent)
-    shutil.rmtree(doomed)
+    with disk_errors(path, "remove"):
+        (path / READY).unlink(missing_ok=True)
+        fsync_directory(path)
+        doomed = temporary_name(path)
+        os.replace(path, doomed)
+        fsync_directory(path.parent)
+    remove(doomed)
+
+
+def set_aside(paths: Sequence[Path]) -> list[Path]:
+    """Move files or folders that lie together to a new folder `aside-<n>` beside them; returns their new paths."""
+    directory = paths[0].parent
+    aside = next(place for n in itertools.count(1) if not os.path.lexists(place := directory / f"aside-{n}"))
+    moved = [aside / path.name for path in paths]
+    with disk_errors(aside):
+        aside.mkdir()
+        for path, target in zip(paths, moved, strict=True):
+            os.replace(path, target)
+    fsync_directory(aside)
+    fsync_directory(directory)
+    return moved
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -191,6 +185,34 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 def write_text(path: Path, content: str) -> None:
     """Write a whole UTF-8 text file atomically and durably."""
     write_bytes(path, content.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def open_plain(path: Path) -> Iterator[BinaryIO]:
+    """Open one of gmc's own files for reading.
+
+    Raises `FileNotFoundError` when there is none, `DataError` for what is no plain file, such as a pipe, from which a reader
+    would wait for ever, and `GmcError` naming the file when the system refuses.
+    """
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DataError(f"{path}: not a plain file; remove it")
+            yield file
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise GmcError(f"{path}: cannot read: {error.strerror}") from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file; raises what `open_plain` raises."""
+    with open_plain(path) as file:
+        return file.read()
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def strict_json(value: Any) -> str:
@@ -216,7 +238,7 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read one JSON file; raises `DataError` naming the file when it is missing or damaged."""
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(read_bytes(path).decode("utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (ValueError, RecursionError) as error:
@@ -230,13 +252,19 @@ def append_jsonl(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read one of gmc's own logs. A last line cut by a crash is left out; damage elsewhere raises `DataError`."""
-    if not path.exists():
+    """Read one of gmc's own logs.
+
+    A last line cut by a crash is left out, and so are last lines that hold zeros: a file that grew just before the power went
+    has them. Damage elsewhere raises `DataError`.
+    """
+    try:
+        lines = read_bytes(path).split(b"\n")[:-1]
+    except FileNotFoundError:
         return []
-    raw = path.read_bytes()
-    complete, _, _ = raw.rpartition(b"\n")
+    while lines and b"\0" in lines[-1]:
+        lines.pop()
     records = []
-    for number, line in enumerate(complete.split(b"\n"), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:

@@ -4,13 +4,15 @@ A log is appended to as training goes and cut back to the checkpoint's frontier 
 keeps the lines of updates 0..N-1.
 """
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from gmc.errors import DataError
-from gmc.store.files import read_jsonl, strict_json, write_text
+from gmc.store.files import open_plain, read_bytes, read_jsonl, write_bytes
 
 CURE = "Restore the file from a copy, or start anew with --overwrite."
 
@@ -24,22 +26,31 @@ class GroupRef(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """What cutting a log did. dropped: whole lines beyond the frontier; torn: a last line cut by a crash was there."""
+    """What cutting a log did. dropped: whole lines beyond the frontier; damaged: lines there that are none; torn: a last line
+    cut by a crash was there."""
 
     path: Path
     dropped: int
     torn: bool
+    damaged: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.dropped or self.damaged or self.torn)
 
     def __str__(self) -> str:
         parts = [f"{self.dropped} updates beyond the checkpoint"] if self.dropped else []
+        parts += [f"{self.damaged} damaged lines beyond the checkpoint"] if self.damaged else []
         parts += ["a last line cut by a crash"] if self.torn else []
         return f"{self.path.name}: dropped {' and '.join(parts) or 'nothing'}"
 
 
-def read_used(path: Path) -> list[list[GroupRef]]:
-    """The groups of each update, from update 0. Raises `DataError` when the updates are not 0, 1, 2, …"""
-    records = _records(path)
-    _require_consecutive(path, records, len(records))
+def read_used(path: Path, updates: int | None = None) -> list[list[GroupRef]]:
+    """The groups of each update, from update 0. Raises `DataError` when the updates are not 0, 1, 2, …
+
+    updates: when given, how many the run has made by its checkpoint; what lies beyond is not looked at.
+    """
+    records = _records(path) if updates is None else _first_records(path, updates)
+    _require_consecutive(path, records, len(records) if updates is None else updates)
     used = []
     for number, record in enumerate(records, start=1):
         groups = record.get("groups")
@@ -66,24 +77,57 @@ def _is_reference(group: Any) -> bool:
 def _records(path: Path) -> list[dict[str, Any]]:
     records: list[Any] = read_jsonl(path)
     for number, record in enumerate(records, start=1):
-        if not isinstance(record, dict) or type(record.get("update")) is not int:
-            raise DataError(f"{path}, line {number}: not the record of an update. {CURE}")
+        _require_record(path, number, record)
     return records
 
 
-def cut_log(path: Path, frontier: int) -> Cut:
-    """Keep the lines of updates below `frontier` and drop the rest, atomically; says what was dropped.
+def _require_record(path: Path, number: int, record: Any) -> None:
+    if not isinstance(record, dict) or type(record.get("update")) is not int:
+        raise DataError(f"{path}, line {number}: not the record of an update. {CURE}")
 
-    Raises `DataError` when a line below the frontier is missing, since then the log cannot belong to the checkpoint.
+
+def cut_log(path: Path, frontier: int) -> Cut:
+    """Keep the lines of updates below `frontier` and drop the rest, whatever it is, atomically; says what was dropped.
+
+    Raises `DataError` when a line below the frontier is missing or damaged, since then the log cannot belong to the
+    checkpoint.
     """
-    records = _records(path)
-    torn = path.exists() and path.stat().st_size > 0 and not _ends_with_newline(path)
-    kept = [record for record in records if record["update"] < frontier]
-    _require_consecutive(path, kept, frontier)
-    cut = Cut(path, len(records) - len(kept), torn)
-    if cut.dropped or cut.torn:
-        write_text(path, "".join(strict_json(record) + "\n" for record in kept))
+    *lines, end = _contents(path).split(b"\n")
+    kept = lines[:frontier]
+    _require_consecutive(path, _first_records(path, frontier), frontier)
+    dropped = sum(_is_record(line) for line in lines[frontier:])
+    cut = Cut(path, dropped, bool(end), len(lines) - len(kept) - dropped)
+    if cut:
+        write_bytes(path, b"".join(line + b"\n" for line in kept))
     return cut
+
+
+def _first_records(path: Path, count: int) -> list[dict[str, Any]]:
+    lines = _contents(path).split(b"\n")[:-1][:count]
+    return [_record(path, number, line) for number, line in enumerate(lines, start=1)]
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}, line {number}: not valid JSON ({error}). {CURE}") from error
+    _require_record(path, number, record)
+    return dict(record)
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _require_consecutive(path: Path, records: Sequence[dict[str, Any]], count: int) -> None:
@@ -95,7 +139,44 @@ def _require_consecutive(path: Path, records: Sequence[dict[str, Any]], count: i
             raise DataError(f"{path}, line {index + 1}: update {index} {what}, though the run has made {count} updates. {CURE}")
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
+class GrowingLog:
+    """How many updates a log holds, as it grows: each look reads what was added since the one before.
+
+    A log that was cut is a new file under the old name; its end is compared, too, since file numbers come again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: tuple[int, int] | None = None
+        self._end = 0
+        self._last = b""
+        self._count = 0
+
+    def updates(self) -> int:
+        """The whole records in the log now; damaged lines do not count. 0 when there is no log."""
+        try:
+            with open_plain(self._path) as file:
+                status = os.fstat(file.fileno())
+                if not self._goes_on(file, status):
+                    self._end, self._count, self._last = 0, 0, b""
+                self._file = (status.st_dev, status.st_ino)
+                file.seek(self._end)
+                self._add(file.read())
+        except FileNotFoundError:
+            self._file, self._end, self._count, self._last = None, 0, 0, b""
+        return self._count
+
+    def _goes_on(self, file: BinaryIO, status: os.stat_result) -> bool:
+        if self._file != (status.st_dev, status.st_ino) or status.st_size < self._end:
+            return False
+        file.seek(self._end - len(self._last))
+        return file.read(len(self._last)) == self._last
+
+    def _add(self, added: bytes) -> None:
+        complete, newline, _ = added.rpartition(b"\n")
+        if not newline:
+            return
+        lines = complete.split(b"\n")
+        self._count += sum(_is_record(line) for line in lines)
+        self._end += len(complete) + 1
+        self._last = lines[-1] + b"\n"

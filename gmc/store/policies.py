@@ -1,7 +1,5 @@
 """Published policies: one Hugging Face folder a version, in float32, that any library loads; complete when READY is there."""
 
-import itertools
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +8,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from gmc import __version__
 from gmc.errors import DataError
-from gmc.store.files import fsync_directory, is_ready, read_json, ready_directory, remove_leftovers, write_json
+from gmc.store.files import is_ready, read_json, ready_directory, set_aside, write_json
 from gmc.store.run_directory import POLICY_NAME, policy_name
+from gmc.store.temporary import remove_leftovers
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -45,13 +44,17 @@ tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 
 @dataclass(frozen=True)
 class PolicyInfo:
-    """What a published policy says about itself (gmc.json). weights_hash: SHA-256 of the float32 weights."""
+    """What a published policy says about itself (gmc.json).
+
+    weights_hash: SHA-256 of the float32 weights; tokenizer_hash: of the vocabulary, "" in policies of gmc 0.1.
+    """
 
     run_id: str
     version: int
     weights_hash: str
     base_model: str
     gmc_version: str
+    tokenizer_hash: str = ""
 
 
 def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id: str) -> Path:
@@ -60,10 +63,11 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     A version that is there already with the same run and weights is left as it is; with others it is replaced. Raises
     `GmcError` when the disk is full, in which case nothing is left.
     """
-    from gmc.models import weights_hash
+    from gmc.models import tokenizer_hash, weights_hash
 
     path = directory / policy_name(version)
-    info = PolicyInfo(run_id, version, weights_hash(model.weights()), model.source, __version__)
+    hashes = weights_hash(model.weights()), tokenizer_hash(model.tokenizer)
+    info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1])
     if is_ready(path) and read_policy_info(path) == info:
         return path
     remove_leftovers(directory)
@@ -140,11 +144,4 @@ def set_aside_policies(directory: Path, after_version: int) -> list[Path]:
     later = [path for version, path in list_policies(directory) if version > after_version]
     if not later:
         return []
-    aside = next(place for n in itertools.count(1) if not (place := directory / f"aside-{n}").exists())
-    aside.mkdir()
-    moved = [aside / path.name for path in later]
-    for path, target in zip(later, moved, strict=True):
-        os.replace(path, target)
-    fsync_directory(aside)
-    fsync_directory(directory)
-    return moved
+    return set_aside(later)

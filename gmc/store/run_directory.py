@@ -13,6 +13,7 @@ runs/NAME/
 """
 
 import contextlib
+import fcntl
 import importlib.metadata
 import os
 import platform
@@ -30,11 +31,14 @@ import tomli_w
 from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.store.files import TEMPORARY_PREFIX, make_directory, remove_leftovers, write_text
+from gmc.store.files import disk_errors, make_directory, read_bytes, write_text
 from gmc.store.formats import FORMAT, NewerFormatError, read_format
 from gmc.store.saved_settings import write_run_settings
+from gmc.store.temporary import TEMPORARY_PREFIX, remove_leftovers
 
 RUN_FILE = "run.toml"
+LOCK_SECONDS = 0.3
+"""`gmc status` holds the lock for an instant, to see whether anyone else does."""
 GO_ON = "Use --resume to go on, --overwrite to start anew, or another --run."
 ROLLOUT_NAME = re.compile(r"b(\d{6,})-v(\d{6,})\.parquet")
 POLICY_NAME = re.compile(r"v(\d{6,})")
@@ -161,7 +165,7 @@ class RunDirectory:
         if not (path / RUN_FILE).is_file():
             raise UsageError(f"{path}: no run here ({RUN_FILE} is missing). Start one with `gmc rollout` or `gmc train`.")
         try:
-            content = tomllib.loads((path / RUN_FILE).read_text("utf-8"))
+            content = tomllib.loads(read_bytes(path / RUN_FILE).decode("utf-8"))
             record = RunRecord(**{**content, "format": read_format(path / RUN_FILE, content)})
             for name, value in asdict(record).items():
                 if type(value) is not (int if name in ("seed", "format") else str):
@@ -171,6 +175,15 @@ class RunDirectory:
         except (ValueError, TypeError, RecursionError) as error:
             raise DataError(f"{path / RUN_FILE}: damaged ({error}). Restore it from a copy, or use --overwrite.") from error
         return cls(path, record)
+
+    def require_same(self) -> None:
+        """Raise `GmcError` when the folder does not hold this run any more: it was deleted, or started anew."""
+        found = RunDirectory.open(self.path).run_id
+        if found != self.run_id:
+            raise GmcError(
+                f"{self.path}: holds run {found} now, this process works for {self.run_id}; the run was started anew. "
+                "Start this command again."
+            )
 
     @classmethod
     def for_training(cls, path: Path, *, model: str, seed: int, resume: bool, overwrite: bool) -> "RunDirectory":
@@ -224,33 +237,46 @@ class RunDirectory:
     def lock(self) -> Iterator[None]:
         """Be the only trainer of this run. Raises `GmcError` naming the run and the holder's process when there is another."""
         make_directory(self.path)
-        holder = self.lock_file.read_text("utf-8", errors="replace").strip() if self.lock_file.exists() else ""
+        holder = self._lock_text()
         lock = filelock.FileLock(self.lock_file)
         try:
-            lock.acquire(timeout=0)
+            with disk_errors(self.lock_file, "lock"):
+                lock.acquire(timeout=LOCK_SECONDS)
         except filelock.Timeout as error:
             raise GmcError(
                 f"{self.path}: another process ({holder or 'unknown'}) is working on this run. "
                 "Wait for it, stop it, or use another --run."
             ) from error
         try:
-            self.lock_file.write_text(f"process {os.getpid()} on {platform.node()}\n", "utf-8")
-            for folder in (self.path, self.path / "settings", self.rollouts, self.policies, self.checkpoints, self.evals):
-                remove_leftovers(folder)
+            with disk_errors(self.lock_file):
+                self.lock_file.write_text(f"process {os.getpid()} on {platform.node()}\n", "utf-8")
+            self._remove_leftovers()
             yield
         finally:
             lock.release()
 
     def holder(self) -> str | None:
-        """Who works on the run now ("process 123 on HOST"), None for nobody."""
-        if not self.lock_file.exists():
-            return None
-        lock = filelock.FileLock(self.lock_file)
+        """Who works on the run now ("process 123 on HOST"), None for nobody. Needs to read the folder only."""
+        text = self._lock_text()
         try:
-            with lock.acquire(timeout=0):
-                return None
-        except filelock.Timeout:
-            return self.lock_file.read_text("utf-8", errors="replace").strip() or "unknown process"
+            with open(self.lock_file, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # released with the file
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            return text or "unknown process"
+        return None
+
+    def _lock_text(self) -> str:
+        try:
+            return read_bytes(self.lock_file).decode("utf-8", errors="replace").strip()
+        except FileNotFoundError:
+            return ""
+
+    def _remove_leftovers(self) -> None:
+        own = (self.rollouts, self.policies, self.checkpoints, self.evals, self.claims, self.followers)
+        for folder in (self.path, self.path / "settings", *own):
+            remove_leftovers(folder)
 
     def save_settings(self, command: str, settings: RunSettings) -> None:
         """Write settings/COMMAND.toml: every setting in force, its origin, and library versions."""

@@ -48,7 +48,7 @@ def open_session(
     place = _place(run, settings, resources, stopping, ranks)
     imports = open_imports(place, rollouts_from)
     checkpoint = _newest_checkpoint(place)
-    check_shards(place.store, settings, place.model, place.initial_hash)
+    check_shards(place.store, settings, place.model, place.initial_hash, used=_used_up(place, checkpoint))
 
     updater = _updater(place, rule)
     if checkpoint:
@@ -111,6 +111,12 @@ def _newest_checkpoint(place: Place) -> Checkpoint | None:
     if planned < done:
         raise UsageError(f"{place.run.path}: {done} updates are done, more than --updates {planned}; give {done} or more")
     return checkpoint
+
+
+def _used_up(place: Place, checkpoint: Checkpoint | None) -> set[int]:
+    """Batches that the updates before the checkpoint used."""
+    used = read_used(place.run.used, checkpoint.update) if checkpoint else []
+    return {group.batch for groups in used for group in groups}
 
 
 def _updater(place: Place, rule: Estimator) -> Updater:

@@ -38,8 +38,7 @@ def rewind(place: Place, version: int) -> None:
     run = place.run
     prune_checkpoints(run.checkpoints, place.settings.train.keep_checkpoints)
     for path in (run.used, run.metrics):
-        cut = cut_log(path, version)
-        if cut.dropped or cut.torn:
+        if cut := cut_log(path, version):
             log.info("%s", cut)
     if moved := place.store.set_aside(version):
         log.info("set aside %d rollout batches of versions after %d, which will be generated again", len(moved), version)

@@ -1,15 +1,13 @@
 """All shards of one run: the `rollouts/` folder lies between whoever generates and whoever trains."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from gmc.errors import DataError
-from gmc.store.files import fsync_directory, remove_leftovers
+from gmc.store.files import set_aside
 from gmc.store.run_directory import ROLLOUT_NAME, rollout_name
 from gmc.store.shards.reader import Shard, read_shard
-
-ASIDE = "aside-"
+from gmc.store.temporary import remove_leftovers
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,7 @@ class RolloutStore:
         later = [stored for stored in self.list() if stored.version > after_version]
         if not later:
             return []
-        number = 1 + max((int(path.name.removeprefix(ASIDE)) for path in self.directory.glob(f"{ASIDE}*")), default=0)
-        aside = self.directory / f"{ASIDE}{number}"
-        aside.mkdir()
-        moved = [aside / stored.path.name for stored in later]
-        for stored, target in zip(later, moved, strict=True):
-            os.replace(stored.path, target)
-        fsync_directory(aside)
-        fsync_directory(self.directory)
-        return moved
+        return set_aside([stored.path for stored in later])
 
     def clean(self) -> Paths:
         """Remove what killed writers left under temporary names; returns what was removed."""
