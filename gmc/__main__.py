@@ -1,5 +1,22 @@
-"""`python -m gmc` is the `gmc` command."""
+"""The `gmc` command, also as `python -m gmc`. Imports nothing heavy before Ctrl-C is in order."""
 
-from gmc.cli.app import main
+import os
+import signal
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line. Until it is loaded, Ctrl-C ends the process without a word, as it does any program."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        os.getcwd()
+    except OSError as error:  # libraries that are loaded later would end the process in words of their own
+        sys.exit(f"error: the working directory cannot be used ({error.strerror}); change to one that exists")
+    from gmc.cli.app import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

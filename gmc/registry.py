@@ -125,7 +125,9 @@ class Registry(Generic[T]):
         where = f"{self._noun} {point.name!r} of {_distribution(point)} ({point.value})"
         try:
             cls = point.load()
-        except Exception as error:  # a plug-in's import can fail in any way; its cause is kept and named
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an import can fail in any way, SystemExit included; its cause is kept and named
             raise self._broken(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
         if not (isinstance(cls, type) and issubclass(cls, self._base)):
             raise self._broken(f"{where} is not a subclass of {self._base.__module__}.{self._base.__name__}")

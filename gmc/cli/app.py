@@ -1,7 +1,9 @@
 """Puts the subcommands together and turns an error that a person can cure into one line and an exit code."""
 
-import io
+import atexit
+import contextlib
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -15,9 +17,11 @@ from gmc.cli.eval import eval_app
 from gmc.cli.grade import grade
 from gmc.cli.lab import lab_app
 from gmc.cli.logs import show_logs
+from gmc.cli.output import INTERRUPTED
 from gmc.cli.rollout import rollout
 from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
+from gmc.cli.streams import prepare_streams, shown
 from gmc.cli.train import train
 from gmc.errors import GmcError
 
@@ -39,14 +43,20 @@ class _OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except GmcError as error:
-            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {error}", err=True)
+            _say_error(str(error))
             raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
         except OSError as error:
             if isinstance(error, BrokenPipeError) or error.strerror is None:
                 raise
             where = "" if error.filename is None else f"{error.filename}: "
-            typer.echo(f"{typer.style('error:', fg='red', bold=True)} {where}{error.strerror}", err=True)
+            _say_error(f"{where}{error.strerror}")
             raise typer.Exit(1) from error
+
+
+def _say_error(text: str) -> None:
+    typer.echo(f"{typer.style('error:', fg='red', bold=True)} {shown(text)}", err=True)
 
 
 def _hide_types_of_flags(command: Any) -> None:
@@ -94,11 +104,25 @@ def _root(
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # the caller closed it
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    """Run a command. One that Ctrl-C stopped dies by SIGINT once it has cleaned up, so that a shell's loop stops, too."""
+    prepare_streams()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see gmc.__main__
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    code: Any = 0
+    try:
+        app()
+    except SystemExit as ended:
+        code = ended.code
+    if code == INTERRUPTED:
+        _die_by_interrupt()
+    sys.exit(code)
+
+
+def _die_by_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the clean-up short
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode still shows every formula
-    sys.exit(app())
+        with contextlib.suppress(OSError):
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)

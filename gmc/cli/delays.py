@@ -20,33 +20,31 @@ def bare(context: typer.Context, json: JsonOption = False) -> None:
 @delays_app.command("list")
 def list_models(json: JsonOption = False) -> None:
     """Every installed delay with the distribution it comes from, a broken one with its cause; the same without a command."""
-    from rich.console import Console
 
     from gmc.cli.delays_view import list_record, list_view
-    from gmc.cli.output import print_json
+    from gmc.cli.output import PlainConsole, print_json
     from gmc.delays.registry import list_delays
 
     plugins = list_delays()
     if json:
         print_json({"delays": [list_record(plugin) for plugin in plugins]})
     else:
-        Console().print(list_view(plugins))
+        PlainConsole().print(list_view(plugins))
 
 
 @delays_app.command("show")
 def show(name: Annotated[str, typer.Argument(help="Name of a delay.")], json: JsonOption = False) -> None:
     """How one delay is written, what it does, and what it needs."""
-    from rich.console import Console
 
     from gmc.cli.delays_view import show_record, show_view
-    from gmc.cli.output import print_json
+    from gmc.cli.output import PlainConsole, print_json
     from gmc.delays.registry import load_delay
 
     delay = load_delay(name)
     if json:
         print_json(show_record(delay))
     else:
-        Console(highlight=False).print(show_view(delay))
+        PlainConsole(highlight=False).print(show_view(delay))
 
 
 @delays_app.command("new")

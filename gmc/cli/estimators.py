@@ -24,18 +24,17 @@ def bare(context: typer.Context, json: JsonOption = False) -> None:
 @estimators_app.command("list")
 def list_rules(json: JsonOption = False) -> None:
     """Every installed rule with the distribution it comes from, a broken one with its cause; the same without a command."""
-    from rich.console import Console
 
     from gmc.cli.estimators_view import list_record, list_view
     from gmc.cli.old_requirements import old_requirements
-    from gmc.cli.output import print_json
+    from gmc.cli.output import PlainConsole, print_json
     from gmc.estimators.registry import list_estimators
 
     found = list_estimators()
     if json:
         print_json({"estimators": [list_record(one) for one in found]})
     else:
-        Console().print(list_view(found))
+        PlainConsole().print(list_view(found))
     for line in old_requirements():
         log.warning(line)
 
@@ -43,17 +42,16 @@ def list_rules(json: JsonOption = False) -> None:
 @estimators_app.command("show")
 def show(name: Annotated[str, typer.Argument(help="Name of a rule.")], json: JsonOption = False) -> None:
     """Formula, settings with defaults and ranges, reference and evidence of one rule."""
-    from rich.console import Console
 
     from gmc.cli.estimators_view import show_record, show_view
-    from gmc.cli.output import print_json
+    from gmc.cli.output import PlainConsole, print_json
     from gmc.estimators.registry import load_estimator
 
     rule = load_estimator(name)
     if json:
         print_json(show_record(rule))
     else:
-        Console(highlight=False).print(show_view(rule))
+        PlainConsole(highlight=False).print(show_view(rule))
 
 
 @estimators_app.command("new")

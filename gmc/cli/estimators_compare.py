@@ -41,10 +41,9 @@ def compare(
     The gradient's norm, its cosine to the unbiased gradient (and, with --fresh, to the on-policy one), and the weights.
     """
     import torch
-    from rich.console import Console
 
     from gmc.cli.estimators_compare_view import comparison_view
-    from gmc.cli.output import print_json, write_line
+    from gmc.cli.output import PlainConsole, print_json, write_line
     from gmc.cli.progress import progress_bar
     from gmc.comparison.compare import compare_rules
     from gmc.comparison.stored import load_stored
@@ -66,4 +65,4 @@ def compare(
     if json:
         print_json({"shards": [str(path) for path in stored.paths], "policy_version": stored.version, **comparison.record()})
     else:
-        Console(highlight=False).print(comparison_view(comparison))
+        PlainConsole(highlight=False).print(comparison_view(comparison))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.cli.output import write_line
+from gmc.cli.streams import keep_messages
 from gmc.config.flags import flag_names, flag_of
 from gmc.config.layers import Layers
 from gmc.config.settings import RunSettings, settings_tree
@@ -84,15 +85,16 @@ class StateLines:
             self._said_at = now
 
 
-def follow(run: Path, settings: RunSettings) -> dict[str, Any]:
-    """Follow the run; returns the summary of `--json`."""
+def follow(run: Path, settings: RunSettings) -> tuple[dict[str, Any], bool]:
+    """Follow the run; returns the summary of `--json`, and whether Ctrl-C ended it."""
     from gmc.generation.following import follow_run
     from gmc.store.run_directory import RunDirectory
     from gmc.training.signals import stop_on_signals
 
     directory = RunDirectory.open(run)
+    keep_messages(run / "logs" / "messages.log")
     with stop_on_signals() as stop:
         summary = follow_run(directory, settings, progress=StateLines(), stopping=lambda: bool(stop))
     ended = f"stopped by {stop.signal_name}" if stop else "the run has ended"
     write_line(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
-    return {"run": str(run), **summary}
+    return {"run": str(run), **summary}, stop.signal_name == "SIGINT"

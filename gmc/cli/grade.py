@@ -28,6 +28,7 @@ def grade(
     """Grade one response and show what was extracted, from where, and which tier decided."""
     import sys
 
+    from gmc.cli.streams import shown
     from gmc.errors import UsageError
     from gmc.grading.explain import shortened
     from gmc.store.files import strict_json
@@ -46,7 +47,7 @@ def grade(
     for name, value in rows.items():
         if value is not None and value != []:
             text = str(value) if name.startswith("prompt") else shortened(str(value))
-            typer.echo(f"{name:<18} {text}")
+            typer.echo(shown(f"{name:<18} {text}"))
 
 
 def _prompt_rows(question: str, model: str, template_id: str | None) -> dict[str, Any]:

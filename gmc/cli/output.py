@@ -1,17 +1,34 @@
 """What a person sees: stderr for people, stdout for machines."""
 
+import re
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tomli_w
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
+from gmc.cli.streams import shown
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.store.files import strict_json
 
-stderr = Console(stderr=True, highlight=False)
+INTERRUPTED = 128 + signal.SIGINT
+"""Exit code of a command that Ctrl-C stopped; `main` turns it into the signal itself."""
+
+
+class PlainConsole(Console):
+    """A console that writes out control characters in what it shows: ids, names and texts come from strangers' files."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render without anything that steers the terminal but rich's own codes."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=shown(segment.text))
+
+
+stderr = PlainConsole(stderr=True, highlight=False)
 
 
 def write_line(text: str) -> None:
@@ -21,7 +38,8 @@ def write_line(text: str) -> None:
 
 def print_json(record: Mapping[str, Any]) -> None:
     """The one JSON object of `--json`, on stdout."""
-    sys.stdout.write(strict_json(dict(record)) + "\n")
+    line = re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", strict_json(dict(record)))  # JSON allows them raw
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()  # a full disk is met here, where it becomes one line
 
 
@@ -31,7 +49,7 @@ def print_settings(settings: RunSettings, *, as_json: bool) -> None:
     if as_json:
         print_json({**tree, "origins": dict(settings.origins), "hash": settings.hash})
     else:
-        typer.echo("\n".join(_lines(tree, settings.origins, "")))
+        typer.echo(shown("\n".join(_lines(tree, settings.origins, ""))))
 
 
 def _lines(tree: Mapping[str, Any], origins: Mapping[str, str], prefix: str) -> Iterator[str]:

@@ -69,8 +69,10 @@ def rollout(
 
     from gmc.cli.output import print_json, write_line
     from gmc.cli.progress import progress_bar
+    from gmc.cli.streams import keep_messages
     from gmc.generation.filling import fill_run
 
+    keep_messages(run / "logs" / "messages.log")
     total = settings.rollout.batches * settings.rollout.prompts * settings.rollout.group_size
     with progress_bar("rollout", total, "responses") as bar:
         summary = fill_run(run, settings, resume=resume, overwrite=overwrite, advance=bar.advance)
@@ -91,12 +93,14 @@ def _follow(
     run: Path, engine: str | None, assignments: Sequence[str], refused: Mapping[str, object], *, dry_run: bool, json: bool
 ) -> None:
     from gmc.cli.following import follow, follower_settings
-    from gmc.cli.output import print_json, print_settings
+    from gmc.cli.output import INTERRUPTED, print_json, print_settings
 
     settings = follower_settings(run, engine, assignments, refused)
     if dry_run:
         print_settings(settings, as_json=json)
         return
-    summary = follow(run, settings)
+    summary, interrupted = follow(run, settings)
     if json:
         print_json(summary)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)

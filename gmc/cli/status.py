@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from gmc.cli import options
+from gmc.cli.output import INTERRUPTED, PlainConsole
 
 WATCH_SECONDS = 2.0
 
@@ -34,19 +35,19 @@ def status(
     elif watch:
         _watch(directory)
     else:
-        Console(highlight=False).print(screen(overview(directory)))
+        PlainConsole(highlight=False).print(screen(overview(directory)))
 
 
 def _watch(directory: Any) -> None:
     from gmc.live.overview import overview
 
-    with Live(screen(overview(directory)), console=Console(highlight=False), auto_refresh=False) as live:
+    with Live(screen(overview(directory)), console=PlainConsole(highlight=False), auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(WATCH_SECONDS)
                 live.update(screen(overview(directory)), refresh=True)
         except KeyboardInterrupt:
-            return
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def screen(found: dict[str, Any]) -> Group:

@@ -74,12 +74,15 @@ def train(
         _only_print(settings, plan=plan, as_json=json)
         return
 
+    from gmc.cli.output import INTERRUPTED
+    from gmc.cli.streams import keep_messages
     from gmc.cli.training_view import TrainingView
     from gmc.ranks import joined_ranks
     from gmc.training.run import train_run
     from gmc.training.signals import stop_on_signals
 
     with joined_ranks() as ranks, ExitStack() as resources, stop_on_signals() as stop:
+        keep_messages(run / "logs" / "messages.log")
         show_logs(logging.INFO if ranks.is_rank_0 else logging.ERROR)
         result = train_run(
             run,
@@ -94,7 +97,7 @@ def train(
     if ranks.is_rank_0:
         _report(result, stop.signal_name, json=json)
     if not result.finished:
-        raise typer.Exit(1)
+        raise typer.Exit(INTERRUPTED if stop.signal_name == "SIGINT" else 1)
 
 
 def _only_print(settings: "RunSettings", *, plan: bool, as_json: bool) -> None:

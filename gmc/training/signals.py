@@ -1,9 +1,11 @@
-"""Stopping between two updates on SIGTERM or SIGINT, so that a checkpoint can be written."""
+"""Stopping between two updates on SIGTERM, SIGHUP or SIGINT, so that a checkpoint can be written."""
 
 import contextlib
 import signal
 from collections.abc import Iterator
 from types import FrameType
+
+STOPPING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class StopRequest:
@@ -18,7 +20,10 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Within the context the first SIGTERM or SIGINT sets the request; a second SIGINT interrupts at once."""
+    """Within the context the first of the signals sets the request; a second SIGINT interrupts at once.
+
+    A signal that the process was told to ignore, as `nohup` does with SIGHUP, stays ignored.
+    """
     request = StopRequest()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -26,7 +31,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.signal_name = signal.Signals(number).name
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
+    previous = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield request
     finally:
