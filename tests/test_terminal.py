@@ -26,7 +26,7 @@ def test_what_steers_a_terminal_is_written_out(capsys):
     hostile = "a\x1b]0;title\x07\x9b31m\u202eb\tc\n"
     assert shown(hostile) == "a\\x1b]0;title\\x07\\x9b31m\\u202eb\tc\n"
     file = io.StringIO()
-    PlainConsole(file=file, force_terminal=True).print(hostile, markup=False, style="red")
+    PlainConsole(file=file, force_terminal=True, highlight=False).print(hostile, markup=False, style="red")
     assert not set("\x1b\x07\x9b\u202e") & set(re.sub(r"\x1b\[(31|0)m", "", file.getvalue()))  # without rich's own red
     print_json({"key": "a\x9b\x7f\\x9b"})
     printed = capsys.readouterr().out

@@ -99,4 +99,4 @@ def prepare_streams() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without Unicode still shows every formula
     if not isinstance(sys.stderr, LastingStream):
-        sys.stderr = LastingStream(sys.stderr)  # type: ignore[assignment]
+        sys.stderr = LastingStream(sys.stderr)
