@@ -3,8 +3,10 @@
 import typer
 
 from gmc.cli.lab_exact import exact
+from gmc.cli.lab_sweep import sweep
 from gmc.cli.lab_toy import toy
 
 lab_app = typer.Typer(no_args_is_help=True, help="Study rules: exact models, and sweeps over training runs.")
 lab_app.command("exact")(exact)
 lab_app.command("toy")(toy)
+lab_app.command("sweep")(sweep)
