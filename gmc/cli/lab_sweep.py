@@ -24,9 +24,7 @@ def sweep(
     launcher: Annotated[str, typer.Option("--launcher", help="local, ray, or slurm (submitit).")] = "local",
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "--option", metavar="KEY=VALUE", help="A launcher's own, as slurm_partition=gpu.", show_default=False
-        ),
+        typer.Option("--option", metavar="KEY=VALUE", help="A launcher's own, as slurm_partition=gpu.", show_default=False),
     ] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Make the runs again that are recorded as failed.")] = False,
     dry_run: Annotated[
@@ -74,7 +72,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _report(outcome: "SweepOutcome", signal_name: str | None) -> list[str]:
-    lines = [f"{outcome.finished} runs are in {outcome.results}; next: gmc lab report {outcome.results}"]
+    lines = [f"{outcome.finished} runs are in {outcome.results}"]
     if outcome.failed:
         lines.append(f"{outcome.failed} runs failed; their lines say why, and --retry makes them again")
     if signal_name:

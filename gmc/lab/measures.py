@@ -28,9 +28,8 @@ def curve_points(record: RunRecord) -> Points:
     for point in record.curve:
         by_version.setdefault(point["version"], []).append(_main_value(point["scores"]))
     most = max((len(values) for values in by_version.values()), default=0)
-    return [
-        (version, float(np.mean(by_version[version]))) for version in sorted(by_version) if len(by_version[version]) == most
-    ]
+    whole = [version for version in sorted(by_version) if len(by_version[version]) == most]
+    return [(version, float(np.mean(by_version[version]))) for version in whole]
 
 
 def area(points: Points) -> float | None:

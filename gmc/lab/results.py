@@ -17,6 +17,7 @@ from gmc.errors import DataError
 from gmc.lab.sweep_file import Curve, Sweep, parse_sweep
 from gmc.store.files import disk_errors, fsync_directory, make_directory, read_jsonl, strict_json, write_text
 from gmc.store.formats import read_format, stamp
+from gmc.store.run_directory import library_versions
 
 FINISHED, FAILED = "finished", "failed"
 PLACE = ("model.device",)
@@ -29,7 +30,8 @@ class RunRecord:
     """One run as recorded. settings: by dotted key, complete; values, chosen: of the axes, see `Cell`; status: finished or
     failed, then with the one-line error.
 
-    scores: by benchmark and name, value with interval over problems, and the sum of every problem's samples; curve: one
+    scores: by benchmark and name, value with interval over problems, and the sum of every problem's samples (a digit each where
+    they are whole and below ten); curve: one
     {version, benchmark, scores} an evaluated policy, oldest first; training: summary over all updates; windows: means over
     twenty stretches of the run; seconds: by phase.
     """
@@ -105,13 +107,14 @@ class ResultsFile:
 
     def __init__(self, path: Path, sweep: Sweep, base: RunSettings, tuned_on: Sequence[int] = ()) -> None:
         self.path = path
-        self._base = flat_settings(base, sweep.curve)
+        self._base, self._versions = flat_settings(base, sweep.curve), library_versions()
         header = {
             "kind": "sweep",
             **stamp(),
             "sweep": sweep.model_dump(mode="json", exclude_defaults=True),
             "tuned_on": sorted(tuned_on),
             "settings": self._base,
+            "versions": self._versions,
         }
         make_directory(path.parent)
         _cut_torn_line(path)
@@ -124,6 +127,8 @@ class ResultsFile:
         missing = object()
         differs = {key: value for key, value in record.settings.items() if self._base.get(key, missing) != value}
         without = sorted(key for key in self._base if key not in record.settings)
+        if record.versions == self._versions:
+            del content["versions"]
         self._write({"kind": "run", **content, "differs": differs, "without": without})
 
     def _write(self, content: Mapping[str, Any]) -> None:
@@ -140,31 +145,32 @@ def read_results(path: Path) -> Results:
     """Read a results file. A last line cut by a crash is left out. Raises `DataError` naming file and line for damage."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    sweep, base, tuned_on = None, None, []
+    sweep, header = None, {}
     records: dict[str, RunRecord] = {}
     for number, line in enumerate(read_jsonl(path), start=1):
         where = f"{path}, line {number}"
         kind = line.get("kind") if isinstance(line, dict) else None
         if kind == "sweep":
             read_format(path, line)
-            sweep, base, tuned_on = parse_sweep(line.get("sweep", {}), where), line.get("settings"), line.get("tuned_on", [])
-        elif kind == "run" and isinstance(base, dict):
-            record = _record(line, base, where)
+            sweep, header = parse_sweep(line.get("sweep", {}), where), line
+        elif kind == "run" and sweep is not None:
+            record = _record(line, header, where)
             records[record.run] = record
         else:
             raise DataError(f"{where}: neither the header of a sweep nor a run below one; {CURE}")
     if sweep is None:
         raise DataError(f"{path}: holds no sweep; give the results file of gmc lab sweep")
-    return Results(path, sweep, tuned_on, list(records.values()))
+    return Results(path, sweep, header.get("tuned_on", []), list(records.values()))
 
 
-def _record(line: Mapping[str, Any], base: Mapping[str, Any], where: str) -> RunRecord:
+def _record(line: Mapping[str, Any], header: Mapping[str, Any], where: str) -> RunRecord:
     content = {key: value for key, value in line.items() if key not in ("kind", "differs", "without")}
+    content.setdefault("versions", header.get("versions", {}))
     try:
         without = set(line["without"])
-        settings = {key: value for key, value in base.items() if key not in without} | dict(line["differs"])
+        settings = {key: value for key, value in header["settings"].items() if key not in without} | dict(line["differs"])
         return RunRecord(settings=settings, **content)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"{where}: damaged ({error}); {CURE}") from error
 
 

@@ -105,7 +105,7 @@ def _scores(result: Result) -> dict[str, dict[str, Any]]:
             "low": value.low,
             "high": value.high,
             "samples": value.samples,
-            "problem_sums": [_whole(each) for each in sums.tolist()],
+            "problem_sums": _problem_sums(sums.tolist()),
         }
     return found
 
@@ -178,6 +178,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _whole(value: float) -> float:
-    """A sum of zeros and ones is a whole number again."""
-    return round(value) if abs(value - round(value)) < 1e-9 else _rounded(value)
+def _problem_sums(sums: Sequence[float]) -> str | list[float]:
+    """Sums over a problem's samples; a text of one digit a problem where all of them are 0 … 9, as 0/1 rewards give them."""
+    if all(abs(value - round(value)) < 1e-9 and 0 <= round(value) <= 9 for value in sums):
+        return "".join(str(round(value)) for value in sums)
+    return [_rounded(value) for value in sums]

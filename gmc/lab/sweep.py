@@ -172,7 +172,7 @@ class _Work:
         self._launcher, self._view, self._stopping = launcher, view, stopping
         self.records = [*read_earlier(file)]
         first = (study.planner.tuning() or study.planner.verdict({}))[0]
-        self._file = ResultsFile(file, study.sweep, first.settings, study.tuned_on)
+        self._file = ResultsFile(file, study.sweep, first.settings, sorted(study.tuned_on))
 
     def make(self, stage: str, runs: Sequence[PlannedRun]) -> None:
         """Make and record the runs of a stage that are not recorded yet."""

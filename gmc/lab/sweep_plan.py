@@ -133,7 +133,7 @@ class Planner:
         self._lay(layers, _rule_of(arm, self.sweep, cell.arm), f"[arms.{cell.arm}]")
         self._lay(layers, self._tuned.get(cell.arm, {}), "tuned")
         self._lay(layers, arm.settings, f"[arms.{cell.arm}.settings]")
-        self._lay(layers, as_settings(cell.values | dict(cell.chosen)), f"[arms.{cell.arm}], axes")
+        self._lay(layers, as_settings({**cell.values, **cell.chosen}), f"[arms.{cell.arm}], axes")
         for tree, where in extra:
             self._lay(layers, tree, where)
         if self.sweep.curve:

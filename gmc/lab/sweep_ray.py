@@ -5,6 +5,7 @@ their runs go on from their checkpoints next time.
 """
 
 import contextlib
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -83,8 +84,10 @@ def open_ray(folder: Path, jobs: int, options: Mapping[str, str]) -> Iterator[Ra
     """Join the cluster at the option `address`, or start Ray here for as long as the context lives."""
     refuse_options("ray", options, OPTIONS)
     resources = {key: float(value) for key, value in options.items() if key != "address"}
-    local = {} if "address" in options else {"num_cpus": jobs, "include_dashboard": False}
-    ray.init(address=options.get("address"), log_to_driver=False, logging_level="warning", **local)
+    if "address" in options:
+        ray.init(address=options["address"], log_to_driver=False, logging_level=logging.WARNING)
+    else:
+        ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)
     launcher = RayLauncher(jobs, {"num_cpus": 1.0, **resources})
     try:
         yield launcher

@@ -80,11 +80,11 @@ def _ended(job: Any, task: Task) -> Event:
 @contextlib.contextmanager
 def open_slurm(folder: Path, jobs: int, options: Mapping[str, str]) -> Iterator[SlurmLauncher]:
     """An executor whose jobs end with the context."""
-    values = {key: int(value) if value.isdecimal() else value for key, value in options.items()}
-    cluster = values.pop("cluster", None)
+    given = {key: int(value) if value.isdecimal() else value for key, value in options.items() if key != "cluster"}
+    logs, cluster = folder / "logs" / "%j", options.get("cluster")
     try:
-        executor = submitit.AutoExecutor(folder=folder / "logs" / "%j", cluster=cluster, slurm_python=sys.executable)
-        executor.update_parameters(**{"timeout_min": TIMEOUT_MINUTES, "cpus_per_task": 1, "name": "gmc", **values})
+        executor = submitit.AutoExecutor(folder=logs, cluster=cluster, slurm_python=sys.executable)
+        executor.update_parameters(**{"timeout_min": TIMEOUT_MINUTES, "cpus_per_task": 1, "name": "gmc", **given})
     except (RuntimeError, TypeError, ValueError) as error:
         raise UsageError(f"--launcher slurm: {str(error).splitlines()[0]} (try --option cluster=local)") from error
     launcher = SlurmLauncher(executor, jobs)

@@ -134,13 +134,13 @@ def _fill_base(folder: Path, settings: RunSettings, batches: int, report: Report
         report("rollouts", done, responses)
 
     make_directory(folder.parent)
-    with _turn(folder.parent / f"{folder.name}.lock", stopping):
+    with _Turn(folder.parent / f"{folder.name}.lock", stopping):
         there = (folder / RUN_FILE).is_file()
         if not there or len(scan(RunDirectory.open(folder).rollouts)) < batches:
             fill_run(folder, own, resume=there, advance=advance)
 
 
-class _turn:
+class _Turn:
     """A lock that is waited for, and that is left when the process is asked to stop."""
 
     def __init__(self, path: Path, stopping: Callable[[], bool]) -> None:
@@ -196,7 +196,7 @@ def _evaluate(task: Task, folder: Path, settings: RunSettings, report: Report, s
         evaluate_run(request, own, watch=watch)
         shared = Path(task.base_evals)
         make_directory(shared)
-        with _turn(shared / "lock", stopping):
+        with _Turn(shared / "lock", stopping):
             base = evaluate_run(replace(request, run=None, policy="latest", out=shared), own, watch=watch).results
     evaluate_run(Request(run=run, policy="latest", resume=True), settings, watch=watch)
     return base
