@@ -10,6 +10,7 @@ from gmc.errors import DataError
 from gmc.lab.measures import area, curve_points, final_score, updates_to, worst_drop
 from gmc.lab.results import ResultsFile, flat_settings, is_same_run, read_results
 from gmc.lab.results_of_run import collect_run
+from gmc.lab.sweep_file import Curve
 from gmc.lab.sweep_plan import Planner
 from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
@@ -24,8 +25,7 @@ def planned():
 
 
 def record_of(run, **changed):
-    settings = flat_settings(run.settings, run.curve)
-    return make_record(run.cell.arm, run.seed, 0.5, run=run.run, stage=run.stage, settings=settings, **changed)
+    return make_record(run.cell.arm, run.seed, 0.5, run=run.run, stage=run.stage, settings=run.flat, **changed)
 
 
 def test_records_come_back_as_they_were_written(tmp_path):
@@ -81,16 +81,19 @@ def test_damage_is_named_by_line(tmp_path, line):
 
 
 def test_a_run_is_known_by_its_settings_wherever_it_was_made():
-    run = planned()[0]
-    record = record_of(run)
-    assert is_same_run(run.settings, None, record)
-    assert not any(is_same_run(other.settings, None, record) for other in planned()[1:])
+    run, *others = planned()
+    record, origins = record_of(run), run.settings.origins
+    assert is_same_run(run.flat, origins, record)
+    assert not any(is_same_run(other.flat, other.settings.origins, record) for other in others)
     elsewhere = run.settings.model_copy(update={"model": run.settings.model.model_copy(update={"device": "cuda"})})
-    assert is_same_run(elsewhere, None, record)
+    assert is_same_run(flat_settings(elsewhere, None), origins, record)
+    assert not is_same_run(flat_settings(run.settings, Curve(every=2)), origins, record)
+    with_curve = replace(record, settings=flat_settings(run.settings, Curve(every=2)))
+    assert not is_same_run(run.flat, origins, with_curve)
     # A setting that came later and stands at its default makes no other run; one that was said does.
-    older = {key: value for key, value in record.settings.items() if key not in ("optimizer.beta1", "train.updates")}
-    assert is_same_run(run.settings, None, replace(record, settings=older | {"train.updates": 4}))
-    assert not is_same_run(run.settings, None, replace(record, settings=older))
+    older = {key: value for key, value in run.flat.items() if key not in ("optimizer.beta1", "train.updates")}
+    assert is_same_run(run.flat, origins, replace(record, settings=older | {"train.updates": 4}))
+    assert not is_same_run(run.flat, origins, replace(record, settings=older))
 
 
 CURVE = [(0, 0.3), (100, 0.5), (200, 0.45), (400, 0.65)]
@@ -125,20 +128,14 @@ def test_a_run_directory_is_summarized_by_plain_means(tmp_path):
         record = {
             "update": n,
             "reward/mean": n / 45,
-            "optimizer/learning_rate": 1 / (n + 1),
+            "delay/version_0_rate_share_so_far": 1 / (n + 1),
             "optimizer/skipped": float(n == 3),
         }
         record |= dict.fromkeys(names, n / 10) | {"optimizer/gradient_norm": n / 30, "time/seconds": 0.5}
         records.append(record | {"response/length_mean": 20.0})
     run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
-    groups = [[n, 0] if n < 9 else [n + 100, 0] for n in range(45)]
-    run.used.write_text("".join(json.dumps({"update": n, "groups": [g, [n, 1]]}) + "\n" for n, g in enumerate(groups)))
-    run.rollouts.mkdir()
-    for batch in range(9):  # batch 5 is of version 0, and so are the others below 9
-        (run.rollouts / f"b{batch:06d}-v000000.parquet").write_bytes(b"")
     found = collect_run(path, clip_norm=1.0)
-    rates = [1 / (n + 1) for n in range(45)]
-    assert found.training["version_0_share"] == pytest.approx(sum(rates[:9]) / sum(rates), rel=1e-4)
+    assert found.training["version_0_share"] == pytest.approx(1 / 45, rel=1e-4)
     assert found.training["reward_last"] == pytest.approx(22 / 45, rel=1e-4)
     assert found.training["gradient_norm_max"] == pytest.approx(44 / 30, rel=1e-4)
     assert found.training["gradient_clipped_share"] == pytest.approx(14 / 45, rel=1e-4)

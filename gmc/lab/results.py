@@ -82,20 +82,18 @@ def flat_settings(settings: RunSettings, curve: Curve | None) -> dict[str, Any]:
     return flat | ({} if curve is None else {f"curve.{key}": value for key, value in curve.model_dump().items()})
 
 
-def is_same_run(settings: RunSettings, curve: Curve | None, record: RunRecord) -> bool:
-    """Whether a recorded run had these settings.
+def is_same_run(flat: Mapping[str, Any], origins: Mapping[str, str], record: RunRecord) -> bool:
+    """Whether a recorded run had these settings (as of `flat_settings`, with the origin of each).
 
     A setting that the version which recorded it did not have yet may be missing there, as long as it stands at its default.
     """
-    missing = object()
-    for key, value in flat_settings(settings, curve).items():
-        found = record.settings.get(key, missing)
-        if found is missing:
-            if key.startswith("curve.") or not _is_default(settings.origins.get(key, DEFAULT)):
+    for key, value in flat.items():
+        if key in record.settings:
+            if record.settings[key] != value:
                 return False
-        elif found != value:
+        elif key.startswith("curve.") or not _is_default(origins.get(key, DEFAULT)):
             return False
-    return curve is not None or not any(key.startswith("curve.") for key in record.settings)
+    return "curve.every" in flat or "curve.every" not in record.settings
 
 
 def _is_default(origin: str) -> bool:

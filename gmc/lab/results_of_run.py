@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from gmc.errors import DataError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.scores import problem_scores
 from gmc.store.files import strict_json
-from gmc.store.logs import read_metrics, read_used
+from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
-from gmc.store.shards.store import scan
 
 WINDOWS = 20
 LAST = 50
@@ -55,7 +53,7 @@ def collect_run(path: Path, *, clip_norm: float, base: Sequence[Result] = ()) ->
         updates=len(metrics),
         scores=_final_scores(results),
         curve=_curve([*results, *base]),
-        training=_training(run, metrics, clip_norm) if metrics else {},
+        training=_training(metrics, clip_norm) if metrics else {},
         windows=_windows(metrics),
         seconds={"training": _rounded(math.fsum(record.get("time/seconds") or 0.0 for record in metrics))},
     )
@@ -125,7 +123,7 @@ def _curve(results: Sequence[Result]) -> list[dict[str, Any]]:
     return points
 
 
-def _training(run: RunDirectory, metrics: Sequence[Mapping[str, Any]], clip_norm: float) -> dict[str, Any]:
+def _training(metrics: Sequence[Mapping[str, Any]], clip_norm: float) -> dict[str, Any]:
     def column(name: str) -> list[float]:
         return [math.nan if record.get(name) is None else record[name] for record in metrics]
 
@@ -144,20 +142,9 @@ def _training(run: RunDirectory, metrics: Sequence[Mapping[str, Any]], clip_norm
         "gradient_clipped_share": np.mean(norms > clip_norm),
         "skipped_share": np.mean(column("optimizer/skipped")),
         "length_mean": np.mean(column("response/length_mean")),
-        "version_0_share": _version_0_share(run, column("optimizer/learning_rate")),
+        "version_0_share": column("delay/version_0_rate_share_so_far")[-1],
     }
     return {name: value if isinstance(value, int) else _rounded(float(value)) for name, value in found.items()}
-
-
-def _version_0_share(run: RunDirectory, rates: Sequence[float]) -> float:
-    """Share of the learning-rate mass of the updates made that fell on rollouts of the initial policy."""
-    of_version_0 = {stored.batch for stored in scan(run.rollouts) if stored.version == 0}
-    used = read_used(run.used)
-    if len(used) < len(rates):
-        raise DataError(f"{run.used}: {len(used)} updates, {run.metrics} has {len(rates)}; restore both from one copy")
-    shares = [np.mean([group.batch in of_version_0 for group in groups]) for groups in used[: len(rates)]]
-    mass = math.fsum(rates)
-    return math.fsum(rate * share for rate, share in zip(rates, shares, strict=True)) / mass if mass else 0.0
 
 
 def _windows(metrics: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import filelock
 
 from gmc.errors import GmcError, UsageError
-from gmc.lab.results import FAILED, FINISHED, Results, ResultsFile, RunRecord, flat_settings, is_same_run, read_results
+from gmc.lab.results import FAILED, FINISHED, Results, ResultsFile, RunRecord, is_same_run, read_results
 from gmc.lab.selection import choose, chosen_elsewhere
 from gmc.lab.sweep_file import Sweep, read_sweep
 from gmc.lab.sweep_launch import Event, Launcher, load_launcher
@@ -106,7 +106,7 @@ def open_study(path: Path, *, pending: bool = False) -> Study:
 
 def find(run: PlannedRun, records: Sequence[RunRecord]) -> RunRecord | None:
     """The newest record of a planned run."""
-    same = (r for r in reversed(records) if r.seed == run.seed and is_same_run(run.settings, run.curve, r))
+    same = (r for r in reversed(records) if r.seed == run.seed and is_same_run(run.flat, run.settings.origins, r))
     return next((r for r in same if r.arm == run.cell.arm and r.stage == run.stage), None)
 
 
@@ -213,7 +213,7 @@ class _Work:
             arm=run.cell.arm,
             stage=run.stage,
             seed=run.seed,
-            settings=flat_settings(run.settings, run.curve),
+            settings=run.flat,
             status=event.kind,
             values=dict(run.cell.values),
             chosen=dict(run.cell.chosen),

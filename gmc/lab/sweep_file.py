@@ -97,14 +97,22 @@ class Curve(_Table):
 
 
 class Compared(_Table):
-    """[compare]: the declared family of comparisons: each arm against the baseline, in every setting of the other axes.
+    """[compare]: the declared family of comparisons, each in every setting of the other axes: all arms against the baseline, or
+    pairs of arms.
 
     reach: accuracy for which the number of updates is reported.
     """
 
-    baseline: str
+    baseline: str | None = None
+    pairs: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field(default_factory=list)
     measures: Annotated[list[Measure], Field(min_length=1)] = Field(default_factory=lambda: list[Measure](["final"]))
     reach: float | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Compared":
+        if (self.baseline is None) == (not self.pairs):
+            raise ValueError("give a baseline or pairs, one of them")
+        return self
 
 
 class Sweep(_Varied):
@@ -140,8 +148,10 @@ class Sweep(_Varied):
                 raise ValueError(f"{what} names a seed twice")
         if self.select:
             self._check_selection(self.select)
-        if self.compare and self.compare.baseline not in self.arms:
-            raise ValueError(f"compare.baseline is {self.compare.baseline}, the arms are {', '.join(self.arms)}")
+        if self.compare:
+            for name in [self.compare.baseline, *(name for pair in self.compare.pairs for name in pair)]:
+                if name is not None and name not in self.arms:
+                    raise ValueError(f"compare names {name}, the arms are {', '.join(self.arms)}")
         if self.verdict != Verdict() and not self.select:
             raise ValueError("[verdict] follows a [select]; put settings and axes of all runs into [settings] and [axes]")
         return self

@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from gmc.config.layers import Layers, check, flatten, lay, nest
@@ -44,10 +45,15 @@ class PlannedRun:
     settings: RunSettings
     curve: Curve | None
 
-    @property
+    @cached_property
+    def flat(self) -> dict[str, Any]:
+        """See `flat_settings`."""
+        return flat_settings(self.settings, self.curve)
+
+    @cached_property
     def run(self) -> str:
         """A name for its folder, by what it is."""
-        text = json.dumps(flat_settings(self.settings, self.curve), sort_keys=True)
+        text = json.dumps(self.flat, sort_keys=True)
         return f"{self.cell.arm}-s{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -71,6 +77,7 @@ class Planner:
         self.sweep = sweep
         self._origin = origin
         self._tuned = tuned or {}
+        self._checked: set[tuple[str, int, str]] = set()
         self._base = lay(recipe=sweep.recipe)
         self._lay(self._base, sweep.settings, "[settings]")
 
@@ -121,10 +128,11 @@ class Planner:
     def _runs(
         self, cells: Sequence[Cell], stage: Stage, seeds: Sequence[int], extra: Sequence[tuple[Values, str]]
     ) -> list[PlannedRun]:
-        layers = [(cell, self._layers(cell, extra)) for cell in cells]
-        curve = self.sweep.curve
+        resolved = [(cell, self._resolve(cell, self._layers(cell, extra), seeds[0])) for cell in cells]
         return [
-            PlannedRun(cell, stage, seed, self._resolve(cell, laid, seed), curve) for seed in seeds for cell, laid in layers
+            PlannedRun(cell, stage, seed, settings.model_copy(update={"seed": seed}), self.sweep.curve)
+            for seed in seeds
+            for cell, settings in resolved
         ]
 
     def _layers(self, cell: Cell, extra: Sequence[tuple[Values, str]]) -> Layers:
@@ -145,7 +153,10 @@ class Planner:
         laid.set("seed", seed, f"{self._origin}, seeds")
         try:
             settings = resolve(laid)
-            check_settings(settings)
+            checked = (settings.delay, settings.train.updates, settings.rollout.model_dump_json())
+            if checked not in self._checked:  # finding plug-ins is slow, and cells mostly share them
+                check_settings(settings)
+                self._checked.add(checked)
         except GmcError as error:
             raise UsageError(f"{self._origin}: arm {cell_text(cell)}: {error}") from error
         return settings
