@@ -10,16 +10,17 @@ from lab_exact_figures import BIAS_BY_GROUP_SIZE, QUALITY, bias_by_group_size, c
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
+from gmc.config.recipes import recipes_directory
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.registry import build_estimator
 from gmc.lab.arms import Arm
-from gmc.lab.exact.grid import KEYS, ExactGrid, run_grid
+from gmc.lab.exact.grid import KEYS, ExactGrid, measurable, run_grid
 from gmc.lab.exact.groups import all_groups_PG, log_probability_P
 from gmc.lab.exact.moments import NotExactError, Setting, all_groups_batch, exact_moments
 from gmc.lab.exact.pairs import draw_pairs
 from gmc.lab.exact.policy import TabularPolicy
-from gmc.lab.study_file import ResultLines
+from gmc.lab.study_file import ResultLines, read_grids
 
 pytestmark = pytest.mark.unit
 
@@ -212,3 +213,11 @@ def test_a_bad_study_is_refused_in_one_line(tmp_path, text, message):
     result = CliRunner().invoke(app, ["lab", "exact", str(tmp_path / "s.toml")])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("name", ["s0", "s8-exact"])
+def test_shipped_studies_ask_only_for_rules_with_exact_moments(name):
+    for grid in read_grids(recipes_directory() / "lab" / f"{name}.toml", ExactGrid):
+        arms, refused = measurable(grid.arms, strict=bool(grid.rules))
+        assert arms
+        assert len(arms) + len(refused) == len(grid.arms)

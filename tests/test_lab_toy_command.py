@@ -7,9 +7,14 @@ import pytest
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
+from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
 from gmc.lab.paired import holm, paired
+from gmc.lab.study_file import read_grids
+from gmc.lab.toy.grid import ToyGrid
+from gmc.lab.toy.schedule import make_schedule
 from gmc.lab.toy.verdicts import verdicts
+from gmc.store.files import strict_json
 
 
 def cell(rule, rate, final, arm=None, delay="64"):
@@ -70,10 +75,25 @@ RULES = {"gmc": 0.0, "tic": 0.05, "is": 0.1}
 @pytest.mark.unit
 def test_a_missing_reference_and_too_many_tuning_seeds_are_refused():
     records = [cell("tic", 0.1, [0.5, 0.5, 0.4])]
-    with pytest.raises(UsageError, match="reference rule gmc; name one of tic"):
+    with pytest.raises(UsageError, match="reference gmc; name one of tic"):
         verdicts(records, reference="gmc")
     with pytest.raises(UsageError, match="leaves none of the 3 seeds"):
         verdicts(records, reference="tic", tuning=3)
+
+
+@pytest.mark.unit
+def test_a_setting_told_apart_competes_and_the_others_are_chosen():
+    arms = {("loo", 1): [0.2, 0.2, 0.2], ("loo", 9): [0.3, 0.5, 0.5], ("weighted", 1): [0.4, 0.4, 0.4]}
+    records = [
+        {**cell("gmc", 0.1, final, arm=f"gmc {baseline} {cap}"), "settings": {"baseline": baseline, "epsilon": cap}}
+        for (baseline, cap), final in arms.items()
+    ]
+    found = verdicts(records, reference="gmc baseline=loo", apart=["baseline"])
+    assert [(one.rule, one.arm) for one in found] == [
+        ("gmc baseline=loo", "gmc loo 9"),
+        ("gmc baseline=weighted", "gmc weighted 1"),
+    ]
+    assert found[1].difference.mean == pytest.approx(-0.1)
 
 
 ONE = ["lab", "toy", "--estimator", "gmc", "--estimator", "tic:epsilon=3", "--delay", "4", "--updates", "50", "--seeds", "3"]
@@ -119,3 +139,13 @@ def test_a_bad_study_is_refused_in_one_line(tmp_path, text, message):
     result = CliRunner().invoke(app, ["lab", "toy", str(tmp_path / "s.toml")])
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("name", ["s1", "s7-toy", "s8-toy", "s9-toy"])
+def test_shipped_studies_name_what_is_there(name):
+    jobs = [job for grid in read_grids(recipes_directory() / "lab" / f"{name}.toml", ToyGrid) for job in grid.jobs()]
+    keys = [strict_json(cell) for job in jobs for cell in job.cells]
+    assert len(keys) == len(set(keys))
+    for delay in {job.delay for job in jobs}:
+        make_schedule(delay, updates=400, prompts=8, group_size=8, tokens=12)

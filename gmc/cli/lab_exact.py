@@ -45,7 +45,7 @@ def exact(
     from gmc.cli.output import print_json, write_line
     from gmc.cli.progress import progress_bar
     from gmc.lab.exact.grid import KEYS, run_grid
-    from gmc.lab.exact.report import MEANING, moment_tables, save_csv, save_picture
+    from gmc.lab.exact.report import MEANING, moment_tables, save_csv, save_pictures
     from gmc.lab.study_file import ResultLines
     from gmc.simulator.plots import check_plot_path
 
@@ -54,17 +54,18 @@ def exact(
     options = {"estimator": estimator, "drift": drift, "group_size": group_size, "direction": direction}
     plans, refused = _plans(study, {name: value for name, value in options.items() if value})
     lines = ResultLines(out, KEYS)
-    records: list[dict[str, Any]] = []
+    by_grid: list[list[dict[str, Any]]] = []
     cells = sum(len(arms) * len(list(grid.cells())) for grid, arms in plans)
     with progress_bar("exact", cells, "cells") as bar:
         for grid, arms in plans:
             found, failed = run_grid(grid, arms, lines, bar.advance)
-            records += found
+            by_grid.append(found)
             refused |= failed
+    records = [record for found in by_grid for record in found]
     if csv is not None:
         save_csv(csv, records)
     if plot is not None:
-        save_picture(plot, records)
+        save_pictures(plot, by_grid)
     if json:
         print_json({"cells": records, "refused": refused})
     else:

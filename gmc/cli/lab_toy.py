@@ -37,6 +37,12 @@ def toy(
             show_default="a third",
         ),
     ] = None,
+    apart: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--apart", help="A setting whose values compete instead of being chosen. May be repeated.", show_default=False
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes, one thread each.")] = 1,
     out: Annotated[
         Path | None,
@@ -63,7 +69,8 @@ def toy(
     lines = ResultLines(out, KEYS)
     with progress_bar("toy", sum(job.runs for job in todo), "runs") as bar:
         run_jobs(todo, lines, processes=jobs, advance=bar.advance)
-    _show(found_records(todo, lines), reference=reference, tuning=tuning, csv=csv, plot=plot, json=json)
+    records = found_records(todo, lines)
+    _show(records, reference=reference, tuning=tuning, apart=apart or [], csv=csv, plot=plot, json=json)
 
 
 def _jobs(study: Path | None, options: dict[str, Any]) -> list[Any]:
@@ -89,17 +96,24 @@ def _jobs(study: Path | None, options: dict[str, Any]) -> list[Any]:
 
 
 def _show(
-    records: list[dict[str, Any]], *, reference: str | None, tuning: int | None, csv: Path | None, plot: Path | None, json: bool
+    records: list[dict[str, Any]],
+    *,
+    reference: str | None,
+    tuning: int | None,
+    apart: list[str],
+    csv: Path | None,
+    plot: Path | None,
+    json: bool,
 ) -> None:
     from rich.console import Console
 
     from gmc.cli.output import print_json, write_line
     from gmc.lab.toy.report import meaning, save_csv, save_picture, verdict_tables
-    from gmc.lab.toy.verdicts import default_tuning, verdicts
+    from gmc.lab.toy.verdicts import default_tuning, entrant, verdicts
 
-    rules = list(dict.fromkeys(record["rule"] for record in records if "error" not in record))
-    against = reference or ("gmc" if "gmc" in rules else next(iter(rules), ""))
-    found = verdicts(records, reference=against, tuning=tuning)
+    entrants = list(dict.fromkeys(entrant(record, apart) for record in records if "error" not in record))
+    against = reference or ("gmc" if "gmc" in entrants else next(iter(entrants), ""))
+    found = verdicts(records, reference=against, tuning=tuning, apart=apart)
     if csv is not None:
         save_csv(csv, records)
     if plot is not None:

@@ -18,13 +18,25 @@ COLUMNS = {
     "scale": "scale",
     "relative_variance": "var",
     "removed": "cut",
-    "mass_second": "E m²",
 }
 MEANING = (
     "Q: best gain of one step as a share of the noise-free one. bias: ‖E g − ∇J‖/‖∇J‖. cos: of E g and ∇J. scale: "
-    "⟨∇J, E g⟩/‖∇J‖². var: variance of one group's gradient over ‖∇J‖². cut: mean of (ρ − weight)₊. m: a group's mean weight."
+    "⟨∇J, E g⟩/‖∇J‖². var: variance of one group's gradient over ‖∇J‖². cut: mean of (ρ − weight)₊."
 )
-CSV_FIELDS = ("vocabulary", "tokens", "direction", "drift", "group_size", "responses", "pairs", "arm", "kl", "ess", *COLUMNS)
+CSV_FIELDS = (
+    "vocabulary",
+    "tokens",
+    "direction",
+    "drift",
+    "group_size",
+    "responses",
+    "pairs",
+    "arm",
+    "kl",
+    "ess",
+    *COLUMNS,
+    "mass_second",
+)
 
 
 def moment_tables(records: Sequence[Mapping[str, Any]]) -> list[Table]:
@@ -64,43 +76,73 @@ def save_csv(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, text.getvalue())
 
 
-def save_picture(path: Path, records: Sequence[Mapping[str, Any]], most: int = 10) -> None:
-    """Quality and relative bias against drift (or group size, where only that varies), the `most` best arms by mean quality."""
+def save_pictures(path: Path, grids: Sequence[Sequence[Mapping[str, Any]]]) -> list[Path]:
+    """One picture a grid; with several, their numbers stand behind the name: s0-1.svg, s0-2.svg. Returns what was written."""
+    many = len(grids) > 1
+    paths = [path.with_stem(f"{path.stem}-{number}") if many else path for number in range(1, len(grids) + 1)]
+    for one, records in zip(paths, grids, strict=True):
+        _save_picture(one, records)
+    return paths
+
+
+def _save_picture(path: Path, records: Sequence[Mapping[str, Any]], most: int = 10) -> None:
+    """Quality and relative bias of the `most` arms of best mean quality, a row a direction.
+
+    Against group size where that varies, else against the one setting that all arms have, else against drift. The first two are
+    drawn at the largest drift.
+    """
     from matplotlib.figure import Figure
 
-    axis = "drift" if len({record["drift"] for record in records}) > 1 else "group_size"
-    figure = Figure(figsize=(11.0, 4.4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    curves = _curves(records, axis)
-    for number, (label, points) in enumerate(curves[:most]):
-        style = ("-", "--", ":")[number % 3]
-        places = [record[axis] for record in points]
-        left.plot(places, [record["quality"] for record in points], style, marker="o", markersize=3, label=label)
-        right.plot(places, [record["relative_bias"] for record in points], style, marker="o", markersize=3)
-    what = "drift" if axis == "drift" else "responses a group"
-    left.set(xlabel=what, ylabel="quality of one step, Q", ylim=(0, 1))
-    right.set(xlabel=what, ylabel="relative bias")
-    if axis == "group_size":
+    axis = _axis(records)
+    largest = max(record["drift"] for record in records)
+    shown = records if axis == "drift" else [record for record in records if record["drift"] == largest]
+    directions = list(dict.fromkeys(record["direction"] for record in shown))
+    figure = Figure(figsize=(11.0, 0.4 + 3.8 * len(directions)), layout="constrained")
+    rows = figure.subplots(len(directions), 2, squeeze=False)
+    for (left, right), direction in zip(rows, directions, strict=True):
+        curves = _curves([record for record in shown if record["direction"] == direction], axis)
+        for number, (label, points) in enumerate(curves[:most]):
+            places = [_place(record, axis) for record in points]
+            style = {"linestyle": ("-", "--", ":")[number % 3], "marker": "osD^v"[number % 5], "markersize": 3.5}
+            left.plot(places, [record["quality"] for record in points], label=label, **style)
+            right.plot(places, [record["relative_bias"] for record in points], **style)
+        what = {"drift": "drift", "group_size": "responses a group"}.get(axis, axis)
+        where = direction if axis == "drift" else f"{direction} drift {largest:g}"
+        left.set(xlabel=what, ylabel="quality of one step, Q", title=where)
+        right.set(xlabel=what, ylabel="relative bias", title=f"best {most} of {len(curves)}" if len(curves) > most else "")
         for axes in (left, right):
-            axes.set_xscale("log", base=2)
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-    title = f"the {most} arms of best mean quality, of {len(curves)}" if len(curves) > most else ""
-    figure.suptitle(title)
-    figure.legend(fontsize="small", loc="outside right upper", frameon=False)
+            axes.grid(alpha=0.3)
+            if axis != "drift":
+                values = sorted({_place(record, axis) for record in shown})
+                axes.set_xscale("log" if axis == "group_size" else "symlog")
+                axes.set_xticks(values, [f"{value:g}" for value in values])
+                axes.minorticks_off()
+        right.legend(
+            *left.get_legend_handles_labels(), fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5), frameon=False
+        )
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
+        figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=120)
+
+
+def _axis(records: Sequence[Mapping[str, Any]]) -> str:
+    if len({record["group_size"] for record in records}) > 1:
+        return "group_size"
+    keys = {tuple(record["settings"]) for record in records}
+    values = [value for record in records for value in record["settings"].values()]
+    shared = len(keys) == 1 and all(isinstance(value, int | float) for value in values) and len(set(values)) > 1
+    return str(next(iter(keys))[0]) if shared and len(next(iter(keys))) == 1 else "drift"
+
+
+def _place(record: Mapping[str, Any], axis: str) -> Any:
+    return record[axis] if axis in record else record["settings"][axis]
 
 
 def _curves(records: Sequence[Mapping[str, Any]], axis: str) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    varying = [key for key in ("vocabulary", "tokens", "direction", "group_size", "drift") if key != axis]
-    varying = [key for key in varying if len({record[key] for record in records}) > 1]
     curves: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        label = " ".join([record["arm"], *(f"{key}={record[key]}" for key in varying)])
-        curves.setdefault(label, []).append(record)
+        curves.setdefault(record["arm"] if axis in record else record["rule"], []).append(record)
     ordered = sorted(curves.items(), key=lambda item: -sum(record["quality"] for record in item[1]) / len(item[1]))
-    return [(label, sorted(points, key=lambda record: record[axis])) for label, points in ordered]
+    return [(label, sorted(points, key=lambda record: _place(record, axis))) for label, points in ordered]
 
 
 def _number(value: float | None) -> str:

@@ -46,11 +46,19 @@ def default_tuning(seeds: int) -> int:
     return seeds // 3
 
 
-def verdicts(records: Sequence[Record], *, reference: str, tuning: int | None = None) -> list[Verdict]:
+def entrant(record: Record, apart: Sequence[str]) -> str:
+    """What competes as one: a rule, and those of its settings that are told apart."""
+    return " ".join([record["rule"], *(f"{key}={value}" for key, value in record["settings"].items() if key in apart)])
+
+
+def verdicts(
+    records: Sequence[Record], *, reference: str, tuning: int | None = None, apart: Sequence[str] = ()
+) -> list[Verdict]:
     """Every rule of every delay and optimizer, best first.
 
     tuning: how many of the first seeds choose settings and rates, while the other seeds judge; 0 lets all seeds do both, which
-    favors rules with more candidates; default a third. A run that left the numbers counts as J = 0.
+    favors rules with more candidates; default a third. apart: settings whose values compete with each other, as if they were
+    rules, where any other setting is chosen. A run that left the numbers counts as J = 0.
 
     Raises `UsageError` when the reference is missing or no seed is left to judge.
     """
@@ -58,11 +66,11 @@ def verdicts(records: Sequence[Record], *, reference: str, tuning: int | None = 
     for record in records:
         if "error" not in record:
             rules = cells.setdefault((record["optimizer"], record["delay"]), {})
-            rules.setdefault(record["rule"], []).append(record)
+            rules.setdefault(entrant(record, apart), []).append(record)
     found = []
     for rules in cells.values():
         if reference not in rules:
-            raise UsageError(f"no results of the reference rule {reference}; name one of {', '.join(rules)} with --reference")
+            raise UsageError(f"no results of the reference {reference}; name one of {', '.join(rules)} with --reference")
         found.append(_of_cell(rules, reference, tuning))
     flat = [verdict for group in found for verdict in group]
     tested = [verdict for verdict in flat if verdict.difference is not None and verdict.difference.p_value is not None]
