@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from gmc.errors import DataError
+from gmc.hub import use_cache_when_unreachable
 from gmc.loading.checks import position_limit, require_causal, require_finite
 from gmc.loading.folder import folder_notes, quantization, read_config, require_model_folder, require_own_kernels
 from gmc.loading.refusals import refusing
@@ -188,6 +189,8 @@ def _folder_of(name: str) -> str:
         require_model_folder(Path(folder))
     elif _looks_like_path(folder):
         raise DataError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
+    else:
+        use_cache_when_unreachable()
     return folder
 
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,21 +13,23 @@ from typer.core import TyperGroup
 
 import gmc
 from gmc.cli.delays import delays_app
+from gmc.cli.doctor import doctor
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
 from gmc.cli.grade import grade
 from gmc.cli.lab import lab_app
 from gmc.cli.logs import show_logs
-from gmc.cli.output import INTERRUPTED
+from gmc.cli.output import INTERRUPTED, NORMAL, QUIET, VERBOSE, print_error, talk
+from gmc.cli.panels import PANEL_OF, examples
 from gmc.cli.rollout import rollout
+from gmc.cli.runs import runs
 from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
-from gmc.cli.streams import prepare_streams, shown
+from gmc.cli.streams import prepare_streams
 from gmc.cli.train import train
-from gmc.errors import GmcError
+from gmc.errors import GmcError, UsageError
 
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-HELP_ORDER = ["rollout", "train", "eval", "simulate-delay", "estimators", "delays", "lab", "grade", "status"]
 
 
 class _OneLineErrors(TyperGroup):
@@ -37,13 +40,13 @@ class _OneLineErrors(TyperGroup):
         _hide_types_of_flags(self)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=HELP_ORDER.index)
+        return sorted(super().list_commands(ctx), key=[*PANEL_OF].index)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except GmcError as error:
-            _say_error(str(error))
+            print_error(str(error))
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
@@ -51,12 +54,8 @@ class _OneLineErrors(TyperGroup):
             if isinstance(error, BrokenPipeError) or error.strerror is None:
                 raise
             where = "" if error.filename is None else f"{error.filename}: "
-            _say_error(f"{where}{error.strerror}")
+            print_error(f"{where}{error.strerror}")
             raise typer.Exit(1) from error
-
-
-def _say_error(text: str) -> None:
-    typer.echo(f"{typer.style('error:', fg='red', bold=True)} {shown(text)}", err=True)
 
 
 def _hide_types_of_flags(command: Any) -> None:
@@ -77,15 +76,19 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings=HELP_NAMES,
 )
-app.command("rollout")(rollout)
-app.command("train")(train)
-app.add_typer(eval_app, name="eval")
-app.command("simulate-delay")(simulate_delay)
-app.add_typer(estimators_app, name="estimators")
-app.add_typer(delays_app, name="delays")
-app.add_typer(lab_app, name="lab")
-app.command("grade")(grade)
-app.command("status")(status)
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "rollout": rollout,
+    "train": train,
+    "simulate-delay": simulate_delay,
+    "status": status,
+    "runs": runs,
+    "grade": grade,
+    "doctor": doctor,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))(_command)
+for _name, _group in {"eval": eval_app, "lab": lab_app, "estimators": estimators_app, "delays": delays_app}.items():
+    app.add_typer(_group, name=_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,7 +102,12 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only warnings and errors: no messages, no progress.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Every message, with its time and place.")] = False,
 ) -> None:
+    if quiet and verbose:
+        raise UsageError("--quiet and --verbose: give one of them")
+    talk(QUIET if quiet else VERBOSE if verbose else NORMAL)
     show_logs()
 
 

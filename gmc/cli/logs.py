@@ -2,7 +2,7 @@
 
 import logging
 
-from gmc.cli.output import stderr
+from gmc.cli.output import VERBOSE, level, stamped, stderr
 
 LIBRARY = "gmc"
 
@@ -12,14 +12,18 @@ class ConsoleHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one message."""
-        level = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        stderr.print(level + record.getMessage(), markup=False, soft_wrap=True)
+        kind = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        where = f"{record.name}: " if level() <= VERBOSE else ""
+        stderr.print(stamped(f"{where}{kind}{record.getMessage()}"), markup=False, soft_wrap=True)
 
 
-def show_logs(level: int = logging.INFO) -> None:
-    """Send the library's messages from `level` on to the terminal. Calling again only changes the level."""
+def show_logs(least: int = logging.INFO) -> None:
+    """Send the library's messages from level `least` on to the terminal, more or fewer with --verbose and --quiet.
+
+    Calling again only changes the level.
+    """
     logger = logging.getLogger(LIBRARY)
     if not any(isinstance(handler, ConsoleHandler) for handler in logger.handlers):
         logger.addHandler(ConsoleHandler())
         logger.propagate = False
-    logger.setLevel(level)
+    logger.setLevel(max(least, level()) if level() > VERBOSE else VERBOSE)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
+from gmc.cli.completion import COMPLETIONS, Completion, complete_recipes, complete_runs
 from gmc.config.described import flag_of_field
 from gmc.config.fields import bounds_text, choices, default_text
 from gmc.config.flags import flag_of
@@ -17,8 +18,16 @@ from gmc.errors import UsageError
 RUN_PANEL = "Run"
 SETTINGS_PANEL = "Settings"
 
-RunOption = Annotated[Path, typer.Option("--run", help="Run directory.", rich_help_panel=RUN_PANEL)]
+RunOption = Annotated[
+    Path, typer.Option("--run", help="Run directory.", rich_help_panel=RUN_PANEL, autocompletion=complete_runs)
+]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what the run holds.", rich_help_panel=RUN_PANEL)]
+AutoResumeOption = Annotated[
+    bool,
+    typer.Option(
+        "--auto-resume", help="Start, or go on with what the run holds: for commands that repeat.", rich_help_panel=RUN_PANEL
+    ),
+]
 OverwriteOption = Annotated[
     bool, typer.Option("--overwrite", help="Delete the run directory and start anew.", rich_help_panel=RUN_PANEL)
 ]
@@ -35,6 +44,7 @@ RecipeOption = Annotated[
     typer.Option(
         "--recipe",
         help="Recipe name or TOML file; an unknown name lists all.",
+        autocompletion=complete_recipes,
         show_default=False,
         rich_help_panel=SETTINGS_PANEL,
     ),
@@ -112,13 +122,22 @@ def _setting_option(name: str, key: str, panel: str | None) -> inspect.Parameter
     flag = f"{flag_of(name)}/--no-{name}" if kind is bool else flag_of(name)
     meaning = field.description or ""
     text = f"{meaning[0].upper()}{meaning[1:]}. (default: {default_text(field)}{'; ' if bounds else ''}{bounds})"
-    return _option(name, flag, kind, text, metavar, panel)
+    return _option(name, flag, kind, text, metavar, panel, completion=COMPLETIONS.get(key))
 
 
 def _option(
-    name: str, flag: str, kind: Any, text: str, metavar: str | None, panel: str | None, envvar: str | None = None
+    name: str,
+    flag: str,
+    kind: Any,
+    text: str,
+    metavar: str | None,
+    panel: str | None,
+    envvar: str | None = None,
+    completion: Completion | None = None,
 ) -> inspect.Parameter:
-    option = typer.Option(flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel, envvar=envvar)
+    option = typer.Option(
+        flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel, envvar=envvar, autocompletion=completion
+    )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
 
 

@@ -1,15 +1,18 @@
 """What a person sees: stderr for people, stdout for machines."""
 
+import logging
 import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import tomli_w
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 from gmc.cli.streams import shown
 from gmc.config.settings import RunSettings, settings_tree
@@ -30,10 +33,35 @@ class PlainConsole(Console):
 
 stderr = PlainConsole(stderr=True, highlight=False)
 
+QUIET, NORMAL, VERBOSE = logging.WARNING, logging.INFO, logging.DEBUG
+_level = NORMAL
+
+
+def talk(level: int) -> None:
+    """How much is written for people from now on: QUIET, NORMAL or VERBOSE, by the levels of `logging`."""
+    global _level  # one process, one terminal
+    _level = level
+
+
+def level() -> int:
+    """What `talk` said last."""
+    return _level
+
 
 def write_line(text: str) -> None:
-    """One line for a person, on stderr."""
-    stderr.print(text, markup=False, soft_wrap=True)
+    """One line for a person, on stderr, unless `--quiet`. Off a terminal, where lines become a log, with the time."""
+    if _level < QUIET:
+        stderr.print(stamped(text), markup=False, soft_wrap=True)
+
+
+def stamped(text: str) -> str:
+    """The line with the time before it where it goes to no terminal, and nobody sees when it comes."""
+    return text if stderr.is_terminal else f"{datetime.now():%H:%M:%S} {text}"
+
+
+def print_error(text: str) -> None:
+    """The one line of a failed command. Colored where the terminal and NO_COLOR allow it."""
+    stderr.print(Text.assemble(("error:", "bold red"), f" {text}"), soft_wrap=True)
 
 
 def print_json(record: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from gmc.cli.output import stderr, write_line
+from gmc.cli.output import QUIET, level, stderr, write_line
 
 PLAIN_INTERVAL_SECONDS = 10.0
 WIDE_TERMINAL = 120
@@ -45,7 +45,7 @@ class Bar:
 @contextmanager
 def progress_bar(name: str, total: int, unit: str, *, done: int = 0) -> Iterator[Bar]:
     """A `Bar` that lives as long as the context. On a terminal it is drawn in place; elsewhere it prints plain lines."""
-    if not stderr.is_terminal:
+    if not stderr.is_terminal or level() >= QUIET:
         yield Bar(name, total, unit, None, done)
         return
     # Count, times and ETA keep their width; on a narrow terminal the note is cut at its end, and the bar goes first.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 def rollout(
     run: options.RunOption = Path("runs/default"),
     resume: options.ResumeOption = False,
+    auto_resume: options.AutoResumeOption = False,
     overwrite: options.OverwriteOption = False,
     recipe: options.RecipeOption = None,
     follow: Annotated[
@@ -47,14 +48,15 @@ def rollout(
     """Sample rollouts with the initial policy: P prompts × G responses a batch, rewarded, one Parquet file a batch."""
     from gmc.cli.output import print_settings
     from gmc.resolving.checks import check_sampling
-    from gmc.resolving.earlier import earlier_settings
+    from gmc.resolving.earlier import earlier_settings, goes_on
     from gmc.resolving.resolve import resolve_settings
 
     if follow:
         engine = said.pop("engine")
-        refused = {**said, "resume": resume, "overwrite": overwrite, "recipe": recipe}
+        refused = {**said, "resume": resume, "auto_resume": auto_resume, "overwrite": overwrite, "recipe": recipe}
         _follow(run, engine, set_ or (), refused, dry_run=dry_run, json=json)
         return
+    resume = resume or (auto_resume and not overwrite and goes_on(run, "rollout"))
     settings = resolve_settings(
         earlier=earlier_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,

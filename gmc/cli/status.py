@@ -1,5 +1,6 @@
 """`gmc status`: one screen on a run, whether it is being trained, followed, both or neither."""
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +13,10 @@ from rich.text import Text
 
 from gmc.cli import options
 from gmc.cli.output import INTERRUPTED, PlainConsole
+from gmc.cli.sparkline import can_draw, sparkline
 
 WATCH_SECONDS = 2.0
+CURVE = 40
 
 
 def status(
@@ -55,7 +58,9 @@ def screen(found: dict[str, Any]) -> Group:
     head = Table.grid(padding=(0, 2))
     for name, value in (
         ("run", f"{found['run']}  ({found['model']}, seed {found['seed']}, id {found['run_id']})"),
+        ("rule", f"{found['estimator']} at --delay {found['delay']}" if found["estimator"] else "none yet: not trained"),
         ("updates", _updates(found)),
+        ("reward", sparkline(found["rewards"], CURVE, unicode=can_draw(sys.stdout.encoding))),
         ("policy", f"version {_or_none(found['policy_version'])} published, checkpoint {_or_none(found['checkpoint'])}"),
         (
             "batches",

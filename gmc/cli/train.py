@@ -48,6 +48,7 @@ def train(
         typer.Option("--rollouts", help="Bring in the version-0 rollouts of another run's folder.", show_default=False),
     ] = None,
     resume: options.ResumeOption = False,
+    auto_resume: options.AutoResumeOption = False,
     overwrite: options.OverwriteOption = False,
     recipe: options.RecipeOption = None,
     set_: options.SetOption = None,
@@ -60,9 +61,10 @@ def train(
     **said: Any,
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
-    from gmc.resolving.earlier import earlier_settings
+    from gmc.resolving.earlier import earlier_settings, goes_on
     from gmc.resolving.resolve import resolve_settings
 
+    resume = resume or (auto_resume and not overwrite and goes_on(run, "train"))
     settings = resolve_settings(
         earlier=earlier_settings(run, resume=resume, overwrite=overwrite),
         recipe=recipe,

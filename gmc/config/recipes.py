@@ -13,6 +13,11 @@ def recipes_directory() -> Path:
     return installed if installed.is_dir() else package.parent / "recipes"
 
 
+def list_recipes() -> list[str]:
+    """Names of the shipped recipes."""
+    return sorted(file.stem for file in recipes_directory().glob("*.toml"))
+
+
 def find_recipe(name: str) -> Path:
     """The file of a recipe given by name or path. Raises `UsageError` listing the names when there is none."""
     path = Path(name)
@@ -23,5 +28,5 @@ def find_recipe(name: str) -> Path:
     shipped = recipes_directory() / f"{name}.toml"
     if shipped.is_file():
         return shipped
-    names = ", ".join(sorted(file.stem for file in recipes_directory().glob("*.toml")))
+    names = ", ".join(list_recipes())
     raise UsageError(f"--recipe {name}: no such recipe; there are {names} (or give a .toml file)")

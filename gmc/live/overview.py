@@ -32,10 +32,10 @@ def overview(run: RunDirectory) -> dict[str, Any]:
     ledger = read_ledger(run)
     trained = {group.batch for groups in used for group in groups}
     delays = _summary(_delays(used, versions))
-    planned, delay = _planned(run)
+    planned, delay, rule = _planned(run)
     policies = list_policies(run.policies)
     heartbeats = read_heartbeats(run.followers)
-    failed = [heartbeat for heartbeat in heartbeats.values() if heartbeat.error]
+    errors = _errors([heartbeat for heartbeat in heartbeats.values() if heartbeat.error], now)
     trainer = heartbeats.pop(TRAINER, None)
     return {
         "run": str(run.path),
@@ -55,16 +55,21 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         **_uses(used, metrics),
         "delays": delays,
         "delay": delay,
+        "estimator": rule,
         "warnings": _warnings(metrics[-1], delays, delay) if metrics and len(used) >= (planned or 0) else [],
+        "rewards": [record["reward/mean"] for record in metrics if isinstance(record.get("reward/mean"), int | float)],
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
         "trainer": _process(trainer, now) if trainer else None,
         "worker": run.holder(),
         "followers": [_process(heartbeat, now) for heartbeat in heartbeats.values()],
-        "errors": [
-            {"who": heartbeat.name, "age_seconds": now - heartbeat.beat_at, "error": heartbeat.error}
-            for heartbeat in sorted(failed, key=lambda heartbeat: heartbeat.beat_at, reverse=True)
-        ],
+        "errors": errors,
     }
+
+
+def _errors(failed: Sequence[Heartbeat], now: float) -> list[dict[str, Any]]:
+    """What processes wrote of how they ended, the latest first."""
+    latest = sorted(failed, key=lambda heartbeat: heartbeat.beat_at, reverse=True)
+    return [{"who": each.name, "age_seconds": now - each.beat_at, "error": each.error} for each in latest]
 
 
 def _versions(run: RunDirectory) -> dict[int, int]:
@@ -82,17 +87,17 @@ def _checkpoints(run: RunDirectory) -> list[int]:
     return [int(match[1]) for match, path in matches if match and is_ready(path)]
 
 
-def _planned(run: RunDirectory) -> tuple[int | None, str | None]:
-    """Number of updates and delay that the run was started with; None before training."""
+def _planned(run: RunDirectory) -> tuple[int | None, str | None, str | None]:
+    """Number of updates, delay and rule that the run was started with; None before training."""
     path = run.settings("train")
     if not path.is_file():
-        return None, None
+        return None, None, None
     settings = read_run_settings(path)
     train = settings.get("train")
     planned = train.get("updates") if isinstance(train, dict) else None
     if type(planned) is not int:
         raise DataError(f"{path}: damaged (train.updates is {planned!r}); restore it from a copy, or start another --run")
-    return planned, settings.get("delay")
+    return planned, settings.get("delay"), settings.get("estimator", {}).get("name")
 
 
 def _uses(used: Sequence[Sequence[GroupRef]], metrics: Sequence[dict[str, Any]]) -> dict[str, float | None]:

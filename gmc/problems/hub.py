@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.errors import DataError, UsageError
+from gmc.hub import use_cache_when_unreachable
 from gmc.problems.rows import Row
 
 
@@ -14,12 +15,13 @@ def read_hub_rows(source: str, *, split: str | None) -> tuple[list[Row], str]:
     Without `split`: the only split that has rows, else "train". Raises `DataError` naming the file to pass when the hub cannot
     be reached, `UsageError` when the choice of split is unclear or wrong.
     """
-    import datasets
-
     name, config = source, None
     if not Path(source).is_dir():
+        use_cache_when_unreachable()
         name, _, config_name = source.partition(":")
         config = config_name or None
+    import datasets
+
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # our one line says what its warnings repeat
     try:
         loaded = datasets.load_dataset(name, config)

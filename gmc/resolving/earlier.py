@@ -31,6 +31,11 @@ def earlier_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
     return Layers()
 
 
+def goes_on(run: Path, command: str) -> bool:
+    """Whether --auto-resume of `command` ("train", "rollout") goes on with `run` rather than starts it."""
+    return not holds_nothing(run) and (run / "settings" / f"{command}.toml").is_file()
+
+
 def trainers_settings(path: Path) -> Layers:
     """What `gmc train` resolved in the settings file `path`, for a process on a machine of its own. Raises as above."""
     return _without_device(_resumable(path))

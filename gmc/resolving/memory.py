@@ -17,6 +17,7 @@ from gmc.delays.registry import delay_class
 from gmc.engines.registry import load_engine
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
+from gmc.hub import use_cache_when_unreachable
 from gmc.models import EMBEDDED, embedded_model_path
 from gmc.resolving.build import COMPUTE_DTYPES, build_rule
 from gmc.resolving.resolve import FIT_MEMORY
@@ -154,6 +155,8 @@ def load_config(source: str, *, trust_remote_code: bool = False) -> PretrainedCo
     folder = str(embedded_model_path()) if source == EMBEDDED else source
     if folder.startswith(("/", ".", "~")) and not os.path.isfile(os.path.join(folder, "config.json")):
         raise DataError(f"model.source = {source}: no config.json there; name a Hugging Face model folder or a hub model")
+    if not os.path.isdir(folder):
+        use_cache_when_unreachable()
     try:
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

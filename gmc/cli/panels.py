@@ -1,0 +1,33 @@
+"""The order, the panels and the examples of the commands in the help."""
+
+LOOP, LOOK, LABORATORY, PLUGINS, MACHINE = "The loop", "Look", "Laboratory", "Plug-ins", "Machine"
+PANELS = {
+    LOOP: ("rollout", "train", "eval", "simulate-delay"),
+    LOOK: ("status", "runs", "grade"),
+    LABORATORY: ("lab",),
+    PLUGINS: ("estimators", "delays"),
+    MACHINE: ("doctor",),
+}
+"""The commands by panel of the help, in its order."""
+PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+EXAMPLES = {
+    "rollout": ("gmc rollout --run runs/base --batches 8", "gmc rollout --follow --run runs/live --engine vllm"),
+    "train": ("gmc train --run runs/demo --estimator gmc --delay 64", "gmc train --run runs/demo --resume --updates 800"),
+    "eval": ("gmc eval --run runs/demo", "gmc eval --run runs/demo --bench math500 --n 4 --policy all"),
+    "simulate-delay": (
+        "gmc simulate-delay --delay geometric:64 --lengths lognormal:570:0.6",
+        "gmc simulate-delay runs/demo --delay 256 --updates 800",
+    ),
+    "status": ("gmc status --run runs/demo", "gmc status --run runs/live --watch"),
+    "runs": ("gmc runs", "gmc runs runs/sweep --json"),
+    "grade": (r"gmc grade --gold 1/2 --response '\boxed{0.5}'", "gmc grade --help"),
+    "lab": ("gmc lab exact --estimator gmc", "gmc lab --help"),
+    "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
+    "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
+    "doctor": ("gmc doctor", "gmc doctor --json"),
+}
+
+
+def examples(name: str) -> str:
+    """What stands below a command's help."""
+    return "Examples:\n\n" + "\n\n".join(f"$ {example}" for example in EXAMPLES[name])

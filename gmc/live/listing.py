@@ -1,0 +1,77 @@
+"""The runs below a folder, each in one line: what `gmc runs` prints. Imports neither torch nor pyarrow."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gmc.errors import GmcError
+from gmc.live.ending import has_ended
+from gmc.store.logs import read_metrics
+from gmc.store.run_directory import RUN_FILE, RunDirectory
+from gmc.store.saved_settings import read_run_settings
+
+REWARD = "reward/mean"
+WINDOW = 50
+"""Updates whose mean reward is shown, the last ones."""
+
+DEEPEST = 4
+"""Folders below the first that are looked into."""
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """Run directories in `folder` and below, in the order of names. What lies inside a run is not looked into."""
+    return sorted(_walk(folder, DEEPEST))
+
+
+def _walk(folder: Path, depth: int) -> Iterator[Path]:
+    if (folder / RUN_FILE).is_file():
+        yield folder
+    elif depth:
+        try:
+            below = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        except PermissionError:
+            return
+        for path in below:
+            yield from _walk(path, depth - 1)
+
+
+def describe_run(path: Path) -> dict[str, Any]:
+    """One run: rule, delay, updates made and planned, mean reward of the last updates, age in seconds and state.
+
+    state: "finished", "working" (somebody holds it), "sampled" (rollouts alone), "stopped", or "damaged" with the error.
+    """
+    try:
+        run = RunDirectory.open(path)
+        settings = read_run_settings(run.settings("train")) if run.settings("train").is_file() else {}
+        rewards = [record[REWARD] for record in read_metrics(run.metrics) if isinstance(record.get(REWARD), int | float)]
+        holder = run.holder()
+    except GmcError as error:
+        return {"run": str(path), "state": "damaged", "error": str(error)}
+    planned = settings.get("train", {}).get("updates")
+    last = rewards[-WINDOW:]
+    return {
+        "run": str(path),
+        "rule": settings.get("estimator", {}).get("name"),
+        "delay": settings.get("delay"),
+        "updates": len(rewards),
+        "planned_updates": planned,
+        "reward": sum(last) / len(last) if last else None,
+        "rewards": rewards,
+        "age_seconds": time.time() - _newest(run),
+        "state": _state(run, len(rewards), planned, holder),
+    }
+
+
+def _state(run: RunDirectory, updates: int, planned: int | None, holder: str | None) -> str:
+    if holder is not None:
+        return "working"
+    if planned is None:
+        return "sampled"
+    return "finished" if updates >= planned or has_ended(run) else "stopped"
+
+
+def _newest(run: RunDirectory) -> float:
+    paths = (run.metrics, run.rollouts, run.path / RUN_FILE)
+    return max(path.stat().st_mtime for path in paths if path.exists())

@@ -1,0 +1,101 @@
+"""What a person finds in the help: panels, examples that are understood, completion, quiet and loud."""
+
+import shlex
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from gmc.cli import completion, output
+from gmc.cli.app import app
+from gmc.cli.panels import EXAMPLES, PANELS
+
+pytestmark = pytest.mark.unit
+
+ROOT = get_command(app)
+
+
+def run(*arguments, **keywords):
+    return CliRunner().invoke(app, [*arguments], **keywords)
+
+
+def test_every_command_stands_in_one_panel_the_loop_first():
+    assert sorted(name for names in PANELS.values() for name in names) == sorted(ROOT.commands)
+    text = run("--help").stdout
+    places = [text.index(f"─ {panel} ") for panel in PANELS]
+    assert places == sorted(places)
+    listed = [text.index(f"│ {name} ") for names in PANELS.values() for name in names]
+    assert listed == sorted(listed)
+
+
+def test_every_command_has_two_examples_that_are_understood():
+    assert EXAMPLES.keys() == ROOT.commands.keys()
+    for name, examples in EXAMPLES.items():
+        assert len(examples) == 2
+        for example in examples:
+            program, *words = shlex.split(example)
+            assert (program, words[0]) == ("gmc", name)
+            if "--help" in words:
+                assert run(*words).exit_code == 0
+                continue
+            command = ROOT
+            while words and words[0] in getattr(command, "commands", {}):
+                command, words = command.commands[words[0]], words[1:]
+            command.make_context(name, list(words))  # raises for an unknown option or a missing argument
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_the_examples_stand_in_the_help(name):
+    text = " ".join(run(name, "--help", env={"COLUMNS": "200"}).stdout.split())
+    for example in EXAMPLES[name]:
+        assert example in text.replace("\\\\", "\\")
+
+
+def test_completion_knows_what_is_installed(tmp_path, monkeypatch):
+    assert ("gmc", pytest.importorskip("gmc.estimators.gmc").GMC.summary) in completion.complete_rules("g")
+    assert all(name.startswith("ra") for name, _ in completion.complete_delays("ra"))
+    assert "ramp" in dict(completion.complete_delays(""))
+    assert [*dict(completion.complete_engines(""))] == ["transformers", "vllm"]
+    assert "lab-delay-sweep" in dict(completion.complete_recipes("lab"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/a", "runs/b", "elsewhere/c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "run.toml").write_text("")
+    assert [*dict(completion.complete_runs(""))] == ["runs/a", "runs/b"]
+    assert [*dict(completion.complete_runs("elsewhere/"))] == ["elsewhere/c"]
+    assert [*dict(completion.complete_runs("runs/b"))] == ["runs/b"]
+
+
+def test_quiet_keeps_errors_and_drops_the_rest(tmp_path):
+    simulate = ("simulate-delay", "--delay", "geometric:3", "--lengths", "lognormal:9:0.5", "--updates", "20")
+    simulate = (*simulate, "--schedule", str(tmp_path / "schedule.jsonl"))
+    try:
+        assert "train on it with" in run(*simulate).stderr
+        quiet = run("--quiet", *simulate)
+        assert quiet.exit_code == 0
+        assert "train on it with" not in quiet.stderr
+        refused = run("--quiet", "train", "--estimator", "nothing", "--run", str(tmp_path / "run"))
+        assert (refused.exit_code, refused.stderr.partition(" ")[0]) == (2, "error:")
+        assert run("--quiet", "--verbose", "runs").exit_code == 2
+    finally:
+        output.talk(output.NORMAL)
+
+
+def test_levels_decide_what_is_written(capsys):
+    try:
+        for level, lines in ((output.NORMAL, 1), (output.QUIET, 0), (output.VERBOSE, 1)):
+            output.talk(level)
+            output.write_line("a line")
+            assert len(capsys.readouterr().err.splitlines()) == lines
+    finally:
+        output.talk(output.NORMAL)
+
+
+def test_off_a_terminal_a_line_has_its_time(capsys):
+    output.write_line("a line")
+    time, _, rest = capsys.readouterr().err.partition(" ")
+    hours, minutes, seconds = map(int, time.split(":"))
+    assert rest == "a line\n"
+    assert hours < 24
+    assert minutes < 60
+    assert seconds < 61
