@@ -229,10 +229,11 @@ class ScheduledSource(RolloutSource):
             return
         surplus = [batch for batch in self._stored if batch not in self._launched]
         if surplus:
+            first = self._delays.first_launches
+            starts = "response lengths decide how many it starts from" if first is None else f"it starts from {first}"
             raise UsageError(
                 f"{self._store.directory}: {len(surplus)} rollout batches (from number {surplus[0]}) are more than --delay "
-                f"{self._spec} has launched by update {update} (a fixed delay D over N updates starts from D + 1 or N batches, "
-                f"whichever is less). Import as many as are needed into a new run with --run NEW --rollouts "
+                f"{self._spec} has launched by update {update} ({starts}). Import as many as are needed into a new run with --run NEW --rollouts "
                 f"{self._store.directory.parent}, use a longer delay, or train on all of them with --delay shards"
             )
 
