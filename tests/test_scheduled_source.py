@@ -99,7 +99,10 @@ def test_a_shard_of_an_earlier_version_is_refused_too(tmp_path):
     write_sample(tmp_path, batch=0, version=0)
     stale = write_sample(tmp_path, batch=1, version=0)
     source = make_source(tmp_path, 0, maker=Maker())
-    with pytest.raises(UsageError, match=r"1 rollout batches \(from number 1\) are more than --delay 0 has launched by update 0 \(it starts from 1\)"):
+    with pytest.raises(
+        UsageError,
+        match=r"1 rollout batches \(from number 1\) are more than --delay 0 has launched by update 0 \(it starts from 1\)",
+    ):
         source.launch(0)
     stale.rename(tmp_path / "b000001-v000009.parquet")
     source = make_source(tmp_path, 1, maker=Maker())

@@ -79,10 +79,8 @@ def forecast(delays: DelayModel, prompts: int, group_size: int, rates: Iterable[
 
 def warning(share: float, spec: str) -> str:
     """What is said of a run that is mostly offline, with the cure. spec: its --delay."""
-    wanted = int(spec) if spec.isdecimal() else None
-    cure = "--delay ramp:D, which reaches the delay D at update 2·D"
-    if wanted:
-        cure = f"--delay ramp:{wanted}, which reaches the delay {wanted} at update {2 * wanted}"
+    wanted, reached = (spec, f"update {2 * int(spec)}") if spec.isdecimal() else ("D", "update 2·D")
+    cure = f"--delay ramp:{wanted}, which reaches the delay {wanted} at {reached}"
     return (
         f"{share:.1%} of the learning rate, summed over updates, falls on rollouts of version 0 (--delay {spec}): mostly "
         f"offline training on one frozen policy, which says little about staleness; use {cure} while the policy moves on, and "
