@@ -233,8 +233,9 @@ class ScheduledSource(RolloutSource):
             starts = "response lengths decide how many it starts from" if first is None else f"it starts from {first}"
             raise UsageError(
                 f"{self._store.directory}: {len(surplus)} rollout batches (from number {surplus[0]}) are more than --delay "
-                f"{self._spec} has launched by update {update} ({starts}). Import as many as are needed into a new run with --run NEW --rollouts "
-                f"{self._store.directory.parent}, use a longer delay, or train on all of them with --delay shards"
+                f"{self._spec} has launched by update {update} ({starts}). Import as many as are needed into "
+                f"a new run with --run NEW --rollouts {self._store.directory.parent}, use a longer delay, or train on all of "
+                "them with --delay shards"
             )
 
     def _group(self, reference: GroupRef) -> list[Rollout]:
