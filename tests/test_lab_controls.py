@@ -1,17 +1,22 @@
-"""The control arms of the studies, against plain floats and the contract."""
+"""The controls of the studies, against plain floats and the contract."""
 
 import math
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from gmc.config.sampling import Sampling
+from gmc.engines.transformers import TransformersEngine
+from gmc.models import load_model
 from gmc.testing import check_estimator, random_batch, run_stages
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks" / "lab-controls"))
 
+from gmc_lab_controls.noisy_engine import NoisyEngine
 from gmc_lab_controls.shuffled_gmc import ShuffledGMC, others
 
 pytestmark = pytest.mark.unit
@@ -70,3 +75,38 @@ def test_without_a_delay_it_is_gmc():
     batch = random_batch(seed=1, on_policy=True)
     outcome = run_stages(ShuffledGMC(), batch)
     assert torch.equal(outcome.gradient_BT, outcome.advantages_PG.reshape(-1, 1) * batch.mask_BT)
+
+
+def test_the_noisy_engine_samples_the_same_tokens_and_reports_normal_noise_drawn_by_the_seed():
+    model = load_model("embedded")
+    prompts = [model.tokenizer(f"{number}+7=")["input_ids"] for number in range(30)]
+    options = {"group_size": 8, "sampling": Sampling(temperature=1.0, max_tokens=12), "seeds": [2**50 + n for n in range(30)]}
+    plain, noisy, again = (
+        engine(model).generate(prompts, **options) for engine in (TransformersEngine, NoisyEngine, NoisyEngine)
+    )
+    assert noisy == again
+    assert [[one.token_ids for one in group] for group in noisy] == [[one.token_ids for one in group] for group in plain]
+    pairs = [
+        (found, true)
+        for ours, theirs in zip(noisy, plain, strict=True)
+        for one, other in zip(ours, theirs, strict=True)
+        for found, true in zip(one.logprobs, other.logprobs, strict=True)
+    ]
+    assert max(found for found, _ in pairs) <= 0
+    # The log-odds of a token move by the noise itself. Rounding hides it where the token was all but certain.
+    open_ = [(found, true) for found, true in pairs if true < -1e-3]
+    noise = [math.log(math.expm1(-true) / math.expm1(-found)) for found, true in open_]
+    count = len(noise)
+    assert count > 500
+    assert len(set(noise)) > 0.99 * count
+    assert abs(math.fsum(noise) / count) < 4 * 0.35 / math.sqrt(count)
+    assert math.sqrt(math.fsum(one**2 for one in noise) / count) == pytest.approx(0.35, rel=4 / math.sqrt(2 * count))
+    assert all(abs(found - true) < 1e-3 for found, true in pairs if true > -1e-4)
+
+
+def test_each_control_is_registered_under_its_own_name():
+    points = tomllib.loads(
+        (Path(__file__).resolve().parent.parent / "benchmarks" / "lab-controls" / "pyproject.toml").read_text("utf-8")
+    )["project"]["entry-points"]
+    assert points["gmc.estimators"] == {ShuffledGMC.name: f"{ShuffledGMC.__module__}:ShuffledGMC"}
+    assert points["gmc.engines"] == {NoisyEngine.name: f"{NoisyEngine.__module__}:NoisyEngine"}
