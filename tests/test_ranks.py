@@ -82,7 +82,7 @@ def whole(tmp_path_factory):
 def test_two_ranks_train_what_one_process_trains(whole, tmp_path):
     together, out, err = whole
     assert json.loads(out)["updates"] == 6  # one object, from one rank
-    assert err.count("next: gmc eval") == 1
+    assert err.count("gmc eval --run") == 1
     alone = tmp_path / "alone"
     train_run(alone, small_settings("delay=2", "train.updates=6", "estimator=tic", "estimator.kl=0.05"))
     # Rounding may change a sampled token in time, but hardly in six updates of which three use rollouts of version 0.

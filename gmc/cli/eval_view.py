@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+from gmc.cli.eval_verdict import verdict_lines
 from gmc.cli.output import print_json, stderr, write_line
 from gmc.cli.progress import progress_bar
 from gmc.config.settings import RunSettings
@@ -20,7 +21,7 @@ from gmc.evaluation.request import Request
 from gmc.evaluation.run import Evaluation, evaluate_run
 from gmc.evaluation.runner import Progress
 from gmc.evaluation.spec import Task
-from gmc.evaluation.subjects import Candidate
+from gmc.evaluation.subjects import BASE_LABEL, Candidate
 from gmc.rewards.build import is_binary
 
 
@@ -48,6 +49,9 @@ def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) ->
     _show(evaluation)
     for points, plot in curves:
         write_line(f"curve {points}, plot {plot}")
+    if request.run is not None and evaluation.reference is not None and evaluation.reference.label == BASE_LABEL:
+        for line in verdict_lines(evaluation.comparisons(), request.run):
+            write_line(line)
     if as_json:
         files = [{"points": str(points), "plot": str(plot)} for points, plot in curves]
         print_json({**evaluation.record(), "curves": files})

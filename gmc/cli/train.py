@@ -125,13 +125,14 @@ def _with_live(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) -> None:
-    from gmc.cli.output import print_json, write_line
+    from gmc.cli.output import level, print_json, stderr, write_line
+    from gmc.cli.training_summary import summarize
     from gmc.store.run_directory import RunDirectory
 
-    if result.finished:
-        run = RunDirectory.open(result.run)
-        write_line(f"policy version {result.updates} is in {run.policies}, metrics in {run.metrics}; next: gmc eval")
-    else:
+    if not result.finished:
         write_line(f"stopped by {signal_name or 'another rank'} after update {result.updates}; go on with --resume")
+    elif level() < logging.WARNING:
+        write_line(f"{result.estimator} at --delay {result.delay}: {result.updates} of {result.planned_updates} updates made")
+        stderr.print(summarize(RunDirectory.open(result.run)))
     if json:
         print_json(result.record())

@@ -1,19 +1,22 @@
-"""What a person sees of a training run: updates on a bar, and the sampling before the first one."""
+"""What a person sees of a training run: the sampling before the first update on a bar of its own, then the updates."""
 
 from contextlib import ExitStack
 
+from gmc.cli.output import write_line
 from gmc.cli.progress import Bar, progress_bar
 from gmc.training.loop import Observer
 
 
 class TrainingView(Observer):
-    """Draws updates on a bar; while the queue fills before the first update it says how far that is. A context manager."""
+    """Draws what is sampled before the first update, then updates with their reward. A context manager."""
 
     def __init__(self) -> None:
         self._open = ExitStack()
         self._bar: Bar | None = None
-        self._to_fill: int | None = None
+        self._filling = False
+        self._version = self._planned = 0
         self._sampled = 0
+        self._last = ""
 
     def __enter__(self) -> "TrainingView":
         return self
@@ -22,22 +25,40 @@ class TrainingView(Observer):
         self._open.close()
 
     def opened(self, version: int, planned_updates: int, responses_to_fill: int | None) -> None:
-        """Start the bar."""
-        self._to_fill = responses_to_fill
-        self._bar = self._open.enter_context(progress_bar("train", planned_updates, "updates", done=version))
+        """Start the first bar."""
+        self._version, self._planned = version, planned_updates
+        self._filling = bool(responses_to_fill)
+        if responses_to_fill:
+            write_line(
+                f"first {responses_to_fill} responses are sampled by the policy as it is: the delay asks for them before the "
+                "first update can use any"
+            )
+            self._bar = self._open.enter_context(progress_bar("sample", responses_to_fill, "responses"))
+        else:
+            self._show_updates()
 
     def generated(self, responses: int) -> None:
-        """Count sampled responses until the next update."""
-        self._sampled += responses
+        """Count sampled responses until the next update; the last update's numbers stay in front."""
         assert self._bar is not None
-        of = "" if self._to_fill is None else f" of {self._to_fill}"
-        self._bar.advance(0, f"sampling: {self._sampled}{of} responses")
+        if self._filling:
+            self._bar.advance(responses)
+        else:
+            self._sampled += responses
+            self._bar.advance(0, f"{self._last}sampling: {self._sampled} responses")
 
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         """Show an update's numbers."""
-        self._sampled, self._to_fill = 0, None
+        if self._filling:
+            self._open.close()
+            self._filling = False
+            self._show_updates()
         assert self._bar is not None
+        self._sampled = 0
+        self._last = f"reward {metrics['reward/mean']:.2f}  delay {metrics['delay/mean']:.0f}  "
         self._bar.advance(1, _in_short(metrics))
+
+    def _show_updates(self) -> None:
+        self._bar = self._open.enter_context(progress_bar("train", self._planned, "updates", done=self._version))
 
 
 def _in_short(metrics: dict[str, float]) -> str:

@@ -1,0 +1,41 @@
+"""What a training run came to, in a few lines: how the reward moved, how stale the data was, where things are, what is next."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from gmc.store.logs import read_metrics
+from gmc.store.run_directory import RunDirectory
+
+WINDOW = 50
+"""Updates at each end whose mean reward is shown."""
+
+
+def mean_of(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Mean of a metric over updates that have it, None where none has."""
+    values = [record[name] for record in records if isinstance(record.get(name), int | float)]
+    return sum(values) / len(values) if values else None
+
+
+def summarize(run: RunDirectory) -> Table:
+    """The summary of everything the run has logged, those updates included that an earlier command made."""
+    records = read_metrics(run.metrics)
+    window = min(WINDOW, max(len(records) // 2, 1))
+    first, last = mean_of(records[:window], "reward/mean"), mean_of(records[-window:], "reward/mean")
+    equal, delay = mean_of(records, "reward/equal_groups_share"), mean_of(records, "delay/mean")
+    largest = max((record["delay/max"] for record in records if "delay/max" in record), default=None)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    if first is not None and last is not None:
+        table.add_row("reward", f"{first:.3f} in the first {window} updates, {last:.3f} in the last {window}")
+    if delay is not None and largest is not None:
+        table.add_row("delay", f"{delay:.1f} updates on average, {largest:.0f} at most")
+    if equal is not None:
+        table.add_row("groups", f"{100 * equal:.0f} % had equal rewards and taught nothing")
+    seconds = sum(record["time/seconds"] for record in records if isinstance(record.get("time/seconds"), int | float))
+    table.add_row("time", f"{seconds / 60:.1f} minutes, sampling included" if seconds >= 60 else f"{seconds:.0f} s")
+    table.add_row("policies", str(run.policies))
+    table.add_row("metrics", str(run.metrics))
+    table.add_row("next", f"gmc eval --run {run.path} --base   (this policy beside the untrained one)")
+    return table
