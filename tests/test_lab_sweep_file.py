@@ -142,7 +142,7 @@ def test_another_sweeps_choice_is_taken_by_name(tmp_path):
 
 def test_a_cell_in_words():
     run = Planner(make_sweep(select=None, arms={"gmc": {}}, axes={"shape": [{"rollout.prompts": 4}]}), "f").verdict({})[0]
-    assert cell_text(run.cell) == "gmc, shape {prompts 4}"
+    assert cell_text(run.cell) == "gmc, prompts 4"
 
 
 REFUSED = {

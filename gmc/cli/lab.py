@@ -3,6 +3,7 @@
 import typer
 
 from gmc.cli.lab_exact import exact
+from gmc.cli.lab_report import report
 from gmc.cli.lab_sweep import sweep
 from gmc.cli.lab_toy import toy
 
@@ -10,3 +11,4 @@ lab_app = typer.Typer(no_args_is_help=True, help="Study rules: exact models, and
 lab_app.command("exact")(exact)
 lab_app.command("toy")(toy)
 lab_app.command("sweep")(sweep)
+lab_app.command("report")(report)

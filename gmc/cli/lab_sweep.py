@@ -72,7 +72,7 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _report(outcome: "SweepOutcome", signal_name: str | None) -> list[str]:
-    lines = [f"{outcome.finished} runs are in {outcome.results}"]
+    lines = [f"{outcome.finished} runs are in {outcome.results}; next: gmc lab report {outcome.results}"]
     if outcome.failed:
         lines.append(f"{outcome.failed} runs failed; their lines say why, and --retry makes them again")
     if signal_name:

@@ -184,14 +184,15 @@ def cell_text(cell: Cell) -> str:
 
 
 def values_text(values: Values) -> list[str]:
-    """Values of axes for people, by the last word of each key."""
-    return [f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in values.items()]
+    """Values of axes for people, by the last word of each key: "epsilon 0.28"; an axis of tables by what it says."""
+    said = [
+        each for key, value in values.items() for each in (flatten(value) if isinstance(value, Mapping) else [(key, value)])
+    ]
+    return [f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in said]
 
 
 def value_text(value: Any) -> str:
-    """A value for people: 0.0004, ramp:64, {prompts 2, group_size 32}."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(values_text(dict(flatten(value)))) + "}"
+    """A value for people."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -60,6 +60,12 @@ def read_saved_settings(path: Path) -> SavedSettings:
     return SavedSettings(values, origins)
 
 
+def read_versions(path: Path) -> dict[str, str]:
+    """The library versions in a settings file. Raises `DataError` when it is missing or damaged."""
+    versions: dict[str, str] = _table(path, _content(path), "versions")
+    return versions
+
+
 def _content(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))

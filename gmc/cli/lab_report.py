@@ -1,0 +1,40 @@
+"""`gmc lab report`: what a sweep or any training runs come to, as a page and as tables."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gmc.cli import options
+
+
+def report(
+    paths: Annotated[
+        list[Path], typer.Argument(help="Results files, folders of sweeps, or run directories.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, report.md and the tables.")] = Path("report"),
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", help="Arm to compare with. (default: the study's, else the first)", show_default=False),
+    ] = None,
+    json: options.JsonOption = False,
+) -> None:
+    """Tables, plots and paired comparisons over seeds: one HTML page, Markdown, CSV and LaTeX."""
+    from gmc.cli.output import print_json, write_line
+    from gmc.lab.report import make_report, write_report
+
+    made = make_report(paths, baseline)
+    files = write_report(made, out)
+    for note in made.found.notes:
+        write_line(note)
+    for each in made.compared:
+        reach = "" if each.paired.reach is None else f" ± {100 * each.paired.reach:.1f}"
+        corrected = "" if each.holm is None else f", p {each.holm:.2g} by Holm over {len(made.compared)}"
+        where = f" at {each.first.context}" if each.first.context else ""
+        write_line(
+            f"{each.second.name} − {each.first.name}{where}, {each.measure}: {100 * each.paired.mean:+.1f}{reach} points, "
+            f"{each.paired.seeds} seeds{corrected}"
+        )
+    write_line(f"{files[0]} and {len(files) - 1} files beside it")
+    if json:
+        print_json({**made.record(), "files": [str(file) for file in files]})

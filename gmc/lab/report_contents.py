@@ -1,0 +1,173 @@
+"""Which tables a report has, each with how to read it."""
+
+from collections.abc import Callable
+
+from gmc.lab.measures import area, curve_points, final_score
+from gmc.lab.report_input import ReportInput
+from gmc.lab.report_numbers import Difference, drop, middle_of_many, of_runs, reached, trained
+from gmc.lab.report_tables import NUMBER, PERCENT, Cell, Column, Table
+from gmc.lab.results import RunRecord
+from gmc.lab.selection import at_an_end
+from gmc.lab.sweep_plan import values_text
+
+MEASURES = {"final": "score of the last policy", "area": "mean over the held-out curve"}
+SIGNIFICANT = 0.05
+
+
+def tables_of(found: ReportInput, compared: list[Difference]) -> list[Table]:
+    """Every table that has rows."""
+    made = [_scores(found), _compared(found, compared), _health(found), _tuning(found), _failed(found)]
+    return [table for table in made if table is not None and table.rows]
+
+
+def _scores(found: ReportInput) -> Table:
+    level = found.compare.reach if found.compare else None
+    columns = [
+        Column("arm"),
+        Column("setting"),
+        Column("final", PERCENT),
+        Column("curve area", PERCENT),
+        Column("worst drop", PERCENT),
+        Column("training reward, last 50", PERCENT),
+        *([Column(f"updates to {100 * level:g} %", NUMBER), Column("reached by")] if level else []),
+        *([Column("interquartile mean", PERCENT)] if _has_many(found) else []),
+        Column("chosen"),
+        Column("seeds"),
+    ]
+    rows: list[list[Cell]] = []
+    for arm in found.arms:
+        row: list[Cell] = [arm.name, arm.context, of_runs(arm, final_score)]
+        row += [of_runs(arm, lambda run: area(curve_points(run))), of_runs(arm, drop), of_runs(arm, trained("reward_last"))]
+        if level:
+            there = reached(arm, level)
+            row += [there.updates, f"{there.updates.runs if there.updates else 0} of {there.of}"]
+        if _has_many(found):
+            middle = middle_of_many(arm)
+            row += [None if middle is None else f"{100 * middle.value:.1f} [{100 * middle.low:.1f}, {100 * middle.high:.1f}]"]
+        rows.append([*row, ", ".join(values_text(arm.chosen)), " ".join(map(str, arm.seeds))])
+    note = (
+        "Mean over training runs ± half of Student's 95 % interval over seeds. final: the last policy's avg@n (else greedy) on "
+        "held-out problems, each benchmark counting once; curve area: mean height of the held-out curve; worst drop: its "
+        "deepest fall below its best so far. Intervals of two arms may overlap although their paired difference is certain."
+    )
+    if _has_many(found):
+        note += " Interquartile mean: of the middle half of all (run, benchmark) scores, with a stratified bootstrap interval."
+    return Table("scores", "Scores", columns, rows, note)
+
+
+def _has_many(found: ReportInput) -> bool:
+    return any(middle_of_many(arm) is not None for arm in found.arms)
+
+
+def _compared(found: ReportInput, compared: list[Difference]) -> Table:
+    columns = [
+        Column("difference"),
+        Column("setting"),
+        Column("measure"),
+        Column("points", PERCENT),
+        Column("± 95 %", PERCENT),
+        Column("p", NUMBER),
+        Column("p, Holm", NUMBER),
+        Column("ahead on"),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            f"{each.second.name} − {each.first.name}",
+            each.first.context,
+            MEASURES[each.measure],
+            each.paired.mean,
+            each.paired.reach,
+            each.paired.p_value,
+            each.holm,
+            f"{each.ahead} of {each.paired.seeds} seeds",
+        ]
+        for each in compared
+    ]
+    tested = sum(each.holm is not None for each in compared)
+    note = (
+        f"Differences of runs that share a seed, with Student's 95 % interval of their mean, in points of accuracy. {tested} "
+        "comparisons were declared and made; Holm's p-values account for all of them: below 0.05 a difference is unlikely to "
+        "be chance even though many were looked at. The intervals are not widened for their number."
+    )
+    return Table("comparisons", "Paired differences", columns, rows, note)
+
+
+def _health(found: ReportInput) -> Table:
+    numbers: list[tuple[Column, Callable[[RunRecord], float | None]]] = [
+        (Column("mean delay", NUMBER), trained("delay_mean")),
+        (Column("largest delay", NUMBER), trained("delay_max")),
+        (Column("version-0 share", PERCENT), trained("version_0_share")),
+        (Column("ESS", PERCENT), trained("ess_share")),
+        (Column("removed mass", NUMBER), trained("removed_mass")),
+        (Column("spread of log ρ", NUMBER), trained("log_rho_std")),
+        (Column("weights at zero", PERCENT), trained("zero_weight_share")),
+        (Column("largest gradient norm", NUMBER), trained("gradient_norm_max")),
+        (Column("clipped updates", PERCENT), trained("gradient_clipped_share")),
+        (Column("seconds a run", NUMBER), lambda run: sum(run.seconds.values()) - run.seconds.get("here", 0.0) or None),
+    ]
+    rows: list[list[Cell]] = [
+        [arm.name, arm.context, f"{len(arm.failed)} of {len(arm.runs) + len(arm.failed)}"]
+        + [of_runs(arm, number) for _, number in numbers]
+        for arm in found.arms
+    ]
+    columns = [Column("arm"), Column("setting"), Column("failed runs"), *(column for column, _ in numbers)]
+    note = (
+        "Means over all updates of a run, then over seeds. version-0 share: share of the learning-rate mass spent on rollouts "
+        "of the initial policy, above one half a run is mostly offline training; ESS: effective sample size of the raw ratios, "
+        "1 on-policy; removed mass: mean of (group mean ratio − 1 − ε)₊ with the rule's own ε, else 0.28."
+    )
+    return Table("staleness", "Staleness and stability", columns, rows, note)
+
+
+def _tuning(found: ReportInput) -> Table:
+    axes = list(dict.fromkeys(key for _, each, _ in found.tuned for key in each.chosen))
+    rows: list[list[Cell]] = []
+    for sweep, each, best in found.tuned:
+        ends = ", ".join(key.rpartition(".")[2] for key in at_an_end(sweep, each)) if best else ""
+        verdict = f"chosen, at the end of {ends}" if ends else "chosen" if best else ""
+        values = [str(each.chosen.get(key, "–")) for key in axes]
+        scores = " ".join("–" if score is None else f"{100 * score:.1f}" for score in each.scores)
+        rows.append([each.arm, ", ".join(values_text(each.rest)), *values, each.mean, scores, verdict])
+    columns = [Column("arm"), Column("setting"), *(Column(key.rpartition(".")[2]) for key in axes)]
+    columns += [Column("mean", PERCENT), Column("each seed, %"), Column("")]
+    seeds = ", ".join(map(str, sorted(found.tuning_seeds)))
+    note = (
+        f"Scores on the tuning seeds ({seeds}), which no verdict uses. The best of many cells looks better here than it is, so "
+        "these scores are no result. 'At the end of' an axis: the best value may lie beyond those that were tried."
+    )
+    return Table("tuning", "What was tried on the tuning seeds", columns, rows, note)
+
+
+def _failed(found: ReportInput) -> Table:
+    rows: list[list[Cell]] = [[arm.name, arm.context, str(run.seed), run.error] for arm in found.arms for run in arm.failed]
+    columns = [Column("arm"), Column("setting"), Column("seed"), Column("error")]
+    return Table("failed", "Failed runs", columns, rows, "They are missing from every mean above, which may flatter their arm.")
+
+
+def provenance(found: ReportInput, compared: list[Difference]) -> list[tuple[str, str]]:
+    """Where the numbers come from: a name and a text each."""
+    records = found.records
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for name, version in record.versions.items():
+            versions.setdefault(name, set()).add(version)
+    keys = sorted({key for record in records for key in record.settings})
+    differing = [key for key in keys if len({str(record.settings.get(key)) for record in records}) > 1 and key != "seed"]
+    verdict = sorted({record.seed for record in records})
+    lines = [
+        ("read from", ", ".join(found.sources)),
+        ("runs", f"{sum(record.finished for record in records)} finished, {sum(not r.finished for r in records)} failed"),
+        ("seeds of the verdict", ", ".join(map(str, verdict)) or "none yet"),
+        ("seeds used for choosing", ", ".join(map(str, sorted(found.tuning_seeds))) or "none"),
+        ("cells tried while choosing", str(len(found.tuned))),
+        ("comparisons", f"{len(compared)}, corrected together by Holm's method"),
+        ("versions", "; ".join(f"{name} {' and '.join(sorted(each))}" for name, each in sorted(versions.items()))),
+    ]
+    lines += [(f"differs: {key}", _values(records, key)) for key in differing]
+    return lines
+
+
+def _values(records: list[RunRecord], key: str) -> str:
+    missing = object()
+    values = {str(record.settings.get(key, missing)) for record in records if key in record.settings}
+    return ", ".join(sorted(values)) + (" (or not a setting)" if any(key not in record.settings for record in records) else "")
