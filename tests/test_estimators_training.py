@@ -11,6 +11,7 @@ from gmc.estimators.batch import Need
 from gmc.grading import Grader
 from gmc.grading.grade import Verdict
 from gmc.models import load_model
+from gmc.scoring.passes import PackedPass
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import token_ids
 from gmc.store.shards.reader import read_shard
@@ -99,6 +100,25 @@ def test_engine_log_probs_are_those_of_the_shards_and_the_reference_is_the_initi
         scored = initial.score(*token_ids([rows[:4], rows[4:]]))
         assert torch.equal(batch.reference_logp_BT, scored.logp_BT)
     assert not torch.equal(rule.seen[3].reference_logp_BT, rule.seen[3].logp_BT.detach())
+
+
+@pytest.mark.train
+def test_weights_are_lent_before_the_current_forward_pass_so_that_its_graph_is_used(tmp_path, monkeypatch):
+    """Two passes an update of one micro-batch, the reference's and the current one: nothing is run again for backward."""
+    run, counts = PackedPass.run, []
+    monkeypatch.setattr(PackedPass, "run", lambda self, *given, **more: counts.append(1) or run(self, *given, **more))
+    update = Updater.run
+
+    def counted(self, groups, number):
+        counts.clear()
+        metrics = update(self, groups, number)
+        return metrics | {"test/passes": float(len(counts))}
+
+    monkeypatch.setattr(Updater, "run", counted)
+    small = ["rollout.prompts=2", "rollout.max_tokens=16", "delay=0", "train.updates=4"]
+    train_run(tmp_path / "run", small_settings(*small, "estimator.name=grpo", "estimator.kl=0.5"))
+    # Once the policy has moved, the penalty gives every response a gradient.
+    assert [record["test/passes"] for record in metrics_of(tmp_path / "run")][1:] == [2, 2, 2]
 
 
 @pytest.mark.train

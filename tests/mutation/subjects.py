@@ -7,6 +7,7 @@ ESTIMATORS = [
     "test_estimators_grpo.py",
     "test_estimators_epsilon.py",
     "test_estimators_baseline.py",
+    "test_estimators_kl.py",
     "test_estimators_composed.py",
     "test_estimators_decoupled.py",
     "test_estimators_vcpo.py",
