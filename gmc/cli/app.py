@@ -21,6 +21,7 @@ from gmc.cli.lab import lab_app
 from gmc.cli.logs import show_logs
 from gmc.cli.output import INTERRUPTED, NORMAL, QUIET, VERBOSE, print_error, talk
 from gmc.cli.panels import PANEL_OF, examples
+from gmc.cli.rewards import rewards_app
 from gmc.cli.rollout import rollout
 from gmc.cli.runs import runs
 from gmc.cli.simulate_delay import simulate_delay
@@ -87,7 +88,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))(_command)
-for _name, _group in {"eval": eval_app, "lab": lab_app, "estimators": estimators_app, "delays": delays_app}.items():
+_GROUPS = {"eval": eval_app, "lab": lab_app, "estimators": estimators_app, "delays": delays_app, "rewards": rewards_app}
+for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))
 
 

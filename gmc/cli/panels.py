@@ -5,7 +5,7 @@ PANELS = {
     LOOP: ("rollout", "train", "eval", "simulate-delay"),
     LOOK: ("status", "runs", "grade"),
     LABORATORY: ("lab",),
-    PLUGINS: ("estimators", "delays"),
+    PLUGINS: ("estimators", "delays", "rewards"),
     MACHINE: ("doctor",),
 }
 """The commands by panel of the help, in its order."""
@@ -24,6 +24,7 @@ EXAMPLES = {
     "lab": ("gmc lab exact --estimator gmc", "gmc lab --help"),
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
+    "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
     "doctor": ("gmc doctor", "gmc doctor --json"),
 }
 
