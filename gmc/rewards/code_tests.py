@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from gmc.errors import DataError
 
@@ -42,13 +42,13 @@ def read_tests(value: Any) -> list[CodeTest]:
         try:
             parsed = json.loads(value)
         except ValueError:
-            return [CodeTest(source=value)] if value.strip() else _none("the tests are empty")
+            return [CodeTest(source=value)] if value.strip() else _refuse("the tests are empty")
         return read_tests(parsed) if isinstance(parsed, list | dict) else [CodeTest(source=value)]
     if isinstance(value, Mapping):
         return _pairs(_entry(value, _INPUTS), _entry(value, _OUTPUTS))
     if isinstance(value, Sequence) and value:
         return [test for item in value for test in _one(item)]
-    return _none("there are no tests")
+    _refuse("there are no tests")
 
 
 def _one(item: Any) -> list[CodeTest]:
@@ -56,19 +56,19 @@ def _one(item: Any) -> list[CodeTest]:
         return [CodeTest(source=item)]
     if isinstance(item, Mapping):
         return _pairs([_entry(item, _INPUTS)], [_entry(item, _OUTPUTS)])
-    return _none(f"a test is {type(item).__name__}, neither Python text nor an object with input and output")
+    _refuse(f"a test is {type(item).__name__}, neither Python text nor an object with input and output")
 
 
 def _entry(item: Mapping[str, Any], names: Sequence[str]) -> Any:
     for name in names:
         if name in item:
             return item[name]
-    return _none(f"a test has no {names[0]} (it has {', '.join(map(str, item)) or 'nothing'})")
+    _refuse(f"a test has no {names[0]} (it has {', '.join(map(str, item)) or 'nothing'})")
 
 
 def _pairs(inputs: Any, outputs: Any) -> list[CodeTest]:
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs) > 0):
-        return _none("inputs and outputs are not two lists of one length")
+        _refuse("inputs and outputs are not two lists of one length")
     return [CodeTest(stdin=_text(given), stdout=_text(wanted)) for given, wanted in zip(inputs, outputs, strict=True)]
 
 
@@ -79,7 +79,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else str(value)
 
 
-def _none(reason: str) -> Any:
+def _refuse(reason: str) -> NoReturn:
     raise DataError(reason)
 
 
