@@ -9,8 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gmc.cli.plain_text import visible
 from gmc.cli.plugin_view import plugin_tables, unwrapped
+from gmc.cli.streams import shown
 from gmc.config.fields import allowed_values, default_text
 from gmc.generation.trying import Trial
 from gmc.registry import Plugin
@@ -100,7 +100,7 @@ def trial_view(trial: Trial) -> Group:
         cut = ", cut off" if sample.truncated else ""
         lines += [
             Text(f"\nresponse {number}: {len(sample.token_ids)} tokens{cut}", style="bold"),
-            Text(visible(sample.text)),
+            Text(shown(sample.text)),
             _row("reward", f"{score.reward:g}  ({score.status})"),
         ]
         if len(score.parts) > 1:
@@ -115,4 +115,4 @@ def trial_view(trial: Trial) -> Group:
 
 
 def _row(name: str, text: str) -> Text:
-    return Text.assemble((f"{name:<12} ", "dim"), visible(text))
+    return Text.assemble((f"{name:<12} ", "dim"), shown(text))
