@@ -7,7 +7,7 @@ date, and fails if it is.
 import sys
 from pathlib import Path
 
-from gmc.config.fields import allowed_values, default_text
+from gmc.config.fields import allowed_values, default_text, leaf_fields
 from gmc.config.flags import EVAL_SETTING_OF, flag_names
 from gmc.config.settings import RunSettings
 
@@ -44,14 +44,14 @@ def page() -> str:
         section = field.annotation
         if section is not None and hasattr(section, "model_fields"):
             docs[name] = (section.__doc__ or "").strip()
-            fields = {f"{name}.{key}": each for key, each in section.model_fields.items()}
+            fields = leaf_fields(section, f"{name}.")
         else:
             fields = {name: field}
         for key, each in fields.items():
             flag = flags.get(key) or flags.get(f"{key}.name", "")
             cells = [f"`{key}`", f"`{flag}`" if flag else "", default_text(each), allowed_values(each), each.description or ""]
             row = " | ".join(cell.replace("|", r"\|") for cell in cells)
-            tables.setdefault(key.rpartition(".")[0], []).append(f"| {row} |")
+            tables.setdefault(key.rpartition(".")[0] and name, []).append(f"| {row} |")
     for name, rows in tables.items():
         head = "| setting | flag | default | allowed | meaning |\n|---|---|---|---|---|\n"
         parts.append(f"## {name or 'The run'}\n\n{docs[name]}\n\n{head}" + "\n".join(rows) + "\n")

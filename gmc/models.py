@@ -13,8 +13,9 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.hub import use_cache_when_unreachable
+from gmc.loading.adapter import adapter_base, attach_adapter, base_weights, is_adapter, is_new, load_adapter
 from gmc.loading.checks import position_limit, require_causal, require_finite
 from gmc.loading.folder import folder_notes, quantization, read_config, require_model_folder, require_own_kernels
 from gmc.loading.refusals import refusing
@@ -31,7 +32,7 @@ class LanguageModel:
     tokenizer. vocabulary_size: one more than the tokenizer's largest id; the head may be padded beyond it. Neither those ids
     nor absent_ids, those below it that are no token, are ever sampled. position_limit: positions up to which a text's
     log-probs depend on it alone, None for all. quantized: how the weights are, "" for whole ones. notes: what a person should
-    know of the model, a line each.
+    know of the model, a line each. adapter: peft's model where an adapter is trained, None where all weights are.
     """
 
     network: PreTrainedModel
@@ -43,6 +44,7 @@ class LanguageModel:
     position_limit: int | None = None
     quantized: str = ""
     notes: tuple[str, ...] = ()
+    adapter: Any = None
 
     @property
     def device(self) -> torch.device:
@@ -73,6 +75,10 @@ class LanguageModel:
         """Every distinct parameter by its Hugging Face name (a tied head appears once), sharing storage with the network."""
         return {name: parameter.detach() for name, parameter in self.network.named_parameters()}
 
+    def trainable_weights(self) -> dict[str, Tensor]:
+        """Those of them that training changes: all, or an adapter's factors."""
+        return {name: each.detach() for name, each in self.network.named_parameters() if each.requires_grad}
+
 
 def embedded_model_path() -> Path:
     """The Hugging Face folder of the shipped model."""
@@ -88,6 +94,8 @@ def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_rem
     """
     name = os.fspath(source)
     folder = _folder_of(name)
+    if is_adapter(Path(folder)):
+        return _load_adapted(name, Path(folder), device, trust_remote_code)
     tokenizer = _load_tokenizer(folder, trust_remote_code)
     network, quantized = _load_network(folder, trust_remote_code)
     with refusing(folder, "model", trust_remote_code):
@@ -98,13 +106,38 @@ def load_model(source: str | os.PathLike[str], *, device: str = "cpu", trust_rem
             f"{folder}: the tokenizer has {token_ids[-1] + 1} ids but the output layer only {rows} rows; "
             "use the tokenizer that belongs to these weights."
         )
-    network.to(device)  # type: ignore[arg-type]
-    require_finite(network, folder)
-    require_causal(network, folder, token_ids)
-    limit = position_limit(network, folder, _built_for(network), token_ids)
+    with refusing(folder, "model", trust_remote_code):
+        network.to(device)  # type: ignore[arg-type]
+        require_finite(network, folder)
+        require_causal(network, folder, token_ids)
+        limit = position_limit(network, folder, _built_for(network), token_ids)
     absent = tuple(sorted(set(range(token_ids[-1])) - set(token_ids)))
     notes = (*folder_notes(Path(folder)), *_notes(ends & set(token_ids), limit))
     return LanguageModel(network, tokenizer, name, ends, token_ids[-1] + 1, absent, limit, quantized, notes)
+
+
+def _load_adapted(name: str, folder: Path, device: str, trust_remote_code: bool) -> LanguageModel:
+    """The model of an adapter's folder: its base with the adapter over it, and the base's tokenizer."""
+    base = adapter_base(folder)
+    if os.path.isdir(base) and is_adapter(Path(base)):
+        raise DataError(f"{folder}: is an adapter over an adapter ({base}); name the model under both.")
+    model = load_model(base, device=device, trust_remote_code=trust_remote_code)
+    model.source, model.adapter = name, load_adapter(model.network, folder)
+    require_finite(model.network, name)
+    return model
+
+
+def with_adapter(model: LanguageModel, *, rank: int, alpha: float) -> LanguageModel:
+    """The same model, of which from now on only a new LoRA adapter of this rank is trained.
+
+    Raises `UsageError` when it has one already, or the package peft is missing.
+    """
+    if model.adapter is not None:
+        raise UsageError(f"model.lora.rank = {rank}: {model.source} is an adapter already; leave the rank out to train it on")
+    folder = _folder_of(model.source)
+    base = os.path.abspath(folder) if os.path.isdir(folder) else folder
+    model.adapter = attach_adapter(model.network, rank=rank, alpha=alpha, base=base)
+    return model
 
 
 def _notes(reachable_ends: Collection[int], limit: int | None) -> Iterator[str]:
@@ -174,6 +207,14 @@ def weights_hash(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def policy_hash(model: LanguageModel) -> str:
+    """`weights_hash` of a model. An adapter that changes nothing yet leaves the hash of the model under it."""
+    weights = model.weights()
+    if model.adapter is not None and is_new(weights):
+        weights = base_weights(weights)
+    return weights_hash(weights)
+
+
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
     """SHA-256 over every (token, id) pair, added and special tokens included, in the order of ids."""
     digest = hashlib.sha256()
@@ -186,7 +227,8 @@ def _folder_of(name: str) -> str:
     """The folder, or the hub name, behind a source. Raises `DataError` for a folder that is missing or holds no model."""
     folder = os.fspath(embedded_model_path()) if name == EMBEDDED else name
     if os.path.isdir(folder):
-        require_model_folder(Path(folder))
+        if not is_adapter(Path(folder)):
+            require_model_folder(Path(folder))
     elif _looks_like_path(folder):
         raise DataError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
     else:

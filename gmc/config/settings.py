@@ -32,6 +32,13 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True, allow_inf_nan=False)
 
 
+class LoraSettings(Section):
+    """[model.lora]: an adapter that is trained in place of the weights."""
+
+    rank: int = Field(0, ge=0, description="rank of a LoRA adapter under every linear layer; 0: all weights are trained")
+    alpha: float = Field(32.0, gt=0, description="the adapter's product is scaled by alpha / rank")
+
+
 class ModelSettings(Section):
     """[model]: which network and how it computes."""
 
@@ -43,6 +50,7 @@ class ModelSettings(Section):
         Literal["float32", "bfloat16"], Derived("model.device", "device", "bfloat16 on cuda, else float32")
     ] = Field(description="dtype of matrix products; weights, log-softmax and optimizer stay in float32")
     trust_remote_code: bool = Field(False, description="let a hub repository run its own modelling code")
+    lora: LoraSettings
 
 
 class ProblemSettings(Section):

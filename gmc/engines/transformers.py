@@ -85,6 +85,11 @@ class TransformersEngine(Engine):
                 completions[unit.prompt].extend(next(decoded) for _ in range(unit.count))
         return completions
 
+    @property
+    def decoding(self) -> str:
+        """The way to decode that was found to be right for this network."""
+        return self._decoding.name
+
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy these weights into the network. Raises `DataError` when a name or a shape does not fit."""
         parameters = dict(self._model.network.named_parameters())

@@ -30,7 +30,9 @@ def evaluate_all(
     """Each candidate's results, one a task, in order."""
     results: dict[Candidate, list[Result]] = {}
     for candidate in candidates:
-        own = settings.model_copy(update={"model": settings.model.model_copy(update={"source": candidate.source})})
+        whole = settings.model.lora.model_copy(update={"rank": 0})  # a policy brings the adapter that it was trained with
+        changes = {"source": candidate.source, "lora": whole}
+        own = settings.model_copy(update={"model": settings.model.model_copy(update=changes)})
         model = build_model(own)
         subject = candidate.subject(model, own.model.compute_dtype)
         for template_id in {task.spec.template_id: None for task in tasks}:

@@ -32,11 +32,11 @@ class Candidate:
 
     def subject(self, model: "LanguageModel", compute_dtype: str) -> "Subject":
         """The same policy, loaded: with the hashes of what was really loaded."""
-        from gmc.models import tokenizer_hash, weights_hash
+        from gmc.models import policy_hash, tokenizer_hash
 
         return Subject(
             **vars(self),
-            weights_hash=weights_hash(model.weights()),
+            weights_hash=policy_hash(model),
             tokenizer_hash=tokenizer_hash(model.tokenizer),
             compute_dtype=compute_dtype,
             context_tokens=model.context_tokens,

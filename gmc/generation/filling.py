@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import UsageError
-from gmc.models import weights_hash
+from gmc.models import policy_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_sampling
 from gmc.rollouts.maker import RolloutMaker
@@ -73,7 +73,7 @@ def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Calla
     if run.has_trained:
         raise UsageError(f"{run.path}: this run has trained; its trainer makes its rollouts. Use another --run.")
     model = build_model(settings)
-    run.bind_weights(weights_hash(model.weights()))
+    run.bind_weights(policy_hash(model))
     store = RolloutStore(run.rollouts, run.run_id)
     store.clean()
     check_shards(store, settings, model, run.record.weights_hash)

@@ -13,7 +13,7 @@ from gmc.engines.registry import load_engine
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.registry import build_estimator
-from gmc.models import LanguageModel, load_model
+from gmc.models import LanguageModel, load_model, with_adapter
 from gmc.problems.base import ProblemSet
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
@@ -57,6 +57,8 @@ def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
         device = f"cuda:{ranks.local}"
         torch.cuda.set_device(device)
     model = load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
+    if settings.model.lora.rank:
+        model = with_adapter(model, rank=settings.model.lora.rank, alpha=settings.model.lora.alpha)
     for note in model.notes:
         log.warning("%s: %s", model.source, note)
     small = sum(parameter.numel() for parameter in model.network.parameters()) < SMALL_MODEL_PARAMETERS
@@ -115,6 +117,11 @@ def build_engine(settings: RunSettings, model: LanguageModel, log_file: Path) ->
     engine = load_engine(settings.rollout.engine)
     if not engine.seedable:
         log.warning("engine %s cannot be seeded, so a resumed run samples other responses", engine.name)
+    if model.adapter is not None and not engine.shares_weights:
+        raise UsageError(
+            f"rollout.engine = {engine.name}: it holds whole models, and {model.source} has an adapter; "
+            "use --engine transformers"
+        )
     dtype = COMPUTE_DTYPES[settings.model.compute_dtype]
     return engine.build(settings, model, compute_dtype=dtype, log_file=log_file)
 

@@ -14,7 +14,7 @@ from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.errors import GmcError
-from gmc.models import LanguageModel, tokenizer_hash, weights_hash
+from gmc.models import LanguageModel, policy_hash, tokenizer_hash
 from gmc.problems.base import ProblemSet
 from gmc.problems.templates import Template
 from gmc.ranks import ALONE, Ranks
@@ -109,7 +109,7 @@ class RolloutMaker:
         return ShardMetadata(
             run_id=self.run_id,
             model_id=self.model.source,
-            weights_hash=weights_hash(self.model.weights()),
+            weights_hash=policy_hash(self.model),
             tokenizer_hash=tokenizer_hash(self.model.tokenizer),
             vocabulary_size=self.model.vocabulary_size,
             engine=self.engine.name,

@@ -31,7 +31,7 @@ A policy of a training run by [gmc](https://arxiv.org/abs/2610.01896) {gmc_versi
 - starting model: `{base_model}`
 - run: `{run_id}`
 - policy version (updates made): {version}
-- weights: float32, SHA-256 `{weights_hash}`
+- weights: float32, SHA-256 `{weights_hash}`{adapted}
 
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -40,6 +40,9 @@ model = AutoModelForCausalLM.from_pretrained("path/to/this/folder")
 tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 ```
 """
+
+
+ADAPTED = "\n- a LoRA adapter over the model that adapter_config.json names; loading it needs the package peft"
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,10 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     A version that is there already with the same run and weights is left as it is; with others it is replaced. Raises
     `GmcError` when the disk is full, in which case nothing is left.
     """
-    from gmc.models import tokenizer_hash, weights_hash
+    from gmc.models import policy_hash, tokenizer_hash
 
     path = directory / policy_name(version)
-    hashes = weights_hash(model.weights()), tokenizer_hash(model.tokenizer)
+    hashes = policy_hash(model), tokenizer_hash(model.tokenizer)
     info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1])
     if is_ready(path) and read_policy_info(path) == info:
         return path
@@ -74,7 +77,8 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     with ready_directory(path) as folder:
         _save_network(model, folder)
         model.tokenizer.save_pretrained(folder)
-        (folder / "README.md").write_text(CARD.format(**asdict(info)), "utf-8")
+        adapted = "" if model.adapter is None else ADAPTED
+        (folder / "README.md").write_text(CARD.format(**asdict(info), adapted=adapted), "utf-8")
         write_json(folder / INFO_FILE, asdict(info))
     return path
 
@@ -95,7 +99,10 @@ def _save_network(model: "LanguageModel", folder: Path) -> None:
         if own is not None and not _is_valid(own):
             ids = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
             network.generation_config = GenerationConfig(**ids)  # type: ignore[no-untyped-call]
-        network.save_pretrained(folder)
+        if model.adapter is None:
+            network.save_pretrained(folder)
+        else:
+            model.adapter.save_pretrained(folder, save_embedding_layers=False)
     finally:
         network.generation_config = own
         if showed_progress:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 
 def copied(network: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter by name."""
-    return {name: value.detach().clone() for name, value in network.named_parameters()}
+    """A copy of every parameter that training changes, by name."""
+    return {name: value.detach().clone() for name, value in network.named_parameters() if value.requires_grad}
 
 
 @contextlib.contextmanager
@@ -27,7 +27,8 @@ def lent(network: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
 @torch.no_grad()
 def _copy_in(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
     for name, parameter in network.named_parameters():
-        parameter.copy_(weights[name])
+        if parameter.requires_grad:
+            parameter.copy_(weights[name])
 
 
 class Reference:

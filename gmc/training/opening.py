@@ -10,7 +10,7 @@ from gmc.delays.version_0 import mass_of_run
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
-from gmc.models import LanguageModel, weights_hash
+from gmc.models import LanguageModel, policy_hash
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates
@@ -86,7 +86,7 @@ def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopp
     store = RolloutStore(run.rollouts, run.run_id)
 
     def bind() -> str:
-        run.bind_weights(weights_hash(model.weights()))
+        run.bind_weights(policy_hash(model))
         store.clean()
         return run.record.weights_hash
 
@@ -94,10 +94,10 @@ def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopp
 
 
 def _require_trainable(model: LanguageModel) -> None:
-    if model.quantized:
+    if model.quantized and model.adapter is None:
         raise UsageError(
             f"{model.source}: its weights are quantized ({model.quantized}), and training moves only those that are not; "
-            "name the model that it was made from"
+            "train an adapter over them with --set model.lora.rank=16, or name the model that it was made from"
         )
 
 

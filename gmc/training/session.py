@@ -110,7 +110,7 @@ class Session:
         self.saved = self.version
 
     def _require_equal_weights(self) -> None:
-        total = float(sum(tensor.sum(dtype=torch.float64) for tensor in self.updater.model.weights().values()))
+        total = float(sum(tensor.sum(dtype=torch.float64) for tensor in self.updater.model.trainable_weights().values()))
         if len(set(self.updater.ranks.collect(total))) > 1:
             raise GmcError(
                 f"update {self.version}: the ranks hold different weights, so no checkpoint was written; go on from the last "
@@ -126,7 +126,7 @@ class Session:
         save_checkpoint(
             self.run.checkpoints,
             self.version,
-            weights=updater.model.weights(),
+            weights=updater.model.trainable_weights(),
             optimizer=optimizer_tensors(updater.optimizer),
             estimator=prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
             extra={"source": self.source.state_dict(), "run_id": self.run.run_id},

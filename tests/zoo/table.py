@@ -72,8 +72,8 @@ def _dense() -> list[Architecture]:
         "falcon": {"num_kv_heads": 2, "new_decoder_architecture": True, "head_dim": None},
         "mpt": {"d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 256},
     }
-    rows = [Architecture(name, name, DENSE, quick=name in {"llama"}) for name in plain]
-    rows += [Architecture(name, name, DENSE, changes, name in {"gemma3_text", "gpt2"}) for name, changes in changed.items()]
+    rows = [Architecture(name, name, DENSE, quick=name == "llama") for name in plain]
+    rows += [Architecture(name, name, DENSE, changes, name == "gemma3_text") for name, changes in changed.items()]
     return [*rows, Architecture("mistral, sliding window", "mistral", DENSE, {"sliding_window": 8})]
 
 
