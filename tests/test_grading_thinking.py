@@ -1,5 +1,7 @@
 """Thinking is no answer, wherever its tags stand: in the response, in the prompt, or among the special tokens."""
 
+import contextlib
+
 import pytest
 from tiny_models import tiny_model
 from tokenizers import AddedToken
@@ -8,7 +10,9 @@ from gmc.engines.base import Completion, Engine, Sampling
 from gmc.grading import Grader
 from gmc.grading.extract import extract
 from gmc.grading.thinking import opens_thinking
-from gmc.rollouts.respond import respond
+from gmc.problems.base import Problem
+from gmc.rewards.math import Math
+from gmc.rollouts.respond import Asked, respond
 
 pytestmark = pytest.mark.unit
 
@@ -94,9 +98,9 @@ def test_special_thinking_tokens_are_seen_by_the_grader(words, thinking, text, c
     marks = [AddedToken(mark, special=True, normalized=False) for mark in ("<think>", "</think>", "<turn>")]
     tokenizer.add_tokens(marks, special_tokens=True)
     engine = Scripted(tokenizer.convert_tokens_to_ids(words))
-    with Grader() as grader:
-        sampling = Sampling(temperature=1.0, max_tokens=8)
-        [[response]] = respond(
-            engine, tokenizer, grader, [[5]], ["4"], group_size=1, sampling=sampling, seeds=[0], thinking_P=[thinking]
-        )
+    prompt = "Say 4.<think>\n" if thinking else "Say 4."
+    asked = Asked(Problem("1", "Say 4.", "4"), prompt, [5])
+    sampling = Sampling(temperature=1.0, max_tokens=8)
+    with contextlib.closing(Math()) as reward:
+        [[response]] = respond(engine, tokenizer, reward, [asked], group_size=1, sampling=sampling, seeds=[0])
     assert (response.text, response.reward) == (text, float(correct))
