@@ -106,8 +106,8 @@ def test_compiled_modules_change_nothing_but_rounding(reference, checkpointing):
 def test_scoring_without_a_graph_gives_the_same_bits_as_the_forward_that_trains(checkpointing, token_budget, compute_dtype):
     model = tiny_model()
     scorer = Scorer(model, temperature=0.7, token_budget=token_budget, checkpointing=checkpointing, compute_dtype=compute_dtype)
-    behavior = scorer.score(PROMPTS, RESPONSES, entropies=True)
     current = scorer.forward(PROMPTS, RESPONSES)
+    behavior = scorer.score(PROMPTS, RESPONSES, entropies=True)
     assert torch.equal(behavior.logp_BT, current.logp_BT)
     assert torch.equal(behavior.mask_BT, current.mask_BT)
     assert torch.equal(behavior.logp_BT, scorer.score(PROMPTS, RESPONSES).logp_BT)

@@ -87,8 +87,8 @@ def test_every_network_is_scored_as_its_own_forward_would(kind, changes, packed,
     scorer = Scorer(model, temperature=0.8, token_budget=20, checkpointing=checkpointing)
     assert scorer.shares_prompts == packed
     assert bool(caplog.records) != packed, "a fallback is announced, and only a fallback"
-    behavior = scorer.score(PROMPTS, RESPONSES, entropies=True)
     current = scorer.forward(PROMPTS, RESPONSES)
+    behavior = scorer.score(PROMPTS, RESPONSES, entropies=True)
     assert torch.equal(behavior.logp_BT, current.logp_BT)
     assert current.logp_BT == pytest.approx(expected_BT.detach(), abs=1e-4)
     model.network.zero_grad()

@@ -9,6 +9,7 @@ below it, and only a solution that got everything before right shows whether tha
 import hashlib
 import random
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from gmc.errors import UsageError
@@ -150,7 +151,7 @@ def draw_chain(generator: random.Random, difficulty: int) -> Chain:
         first = value = generator.randint(10, 90)
         operations: list[tuple[Operator, int]] = []
         for operator in OPERATORS[:difficulty]:
-            operands = [operand for operand in _OPERANDS.get(operator, _DIGITS) if _is_trap(operator, value, operand)]
+            operands = _traps(operator, value)
             if not operands:
                 break
             operand = generator.choice(operands)
@@ -158,6 +159,12 @@ def draw_chain(generator: random.Random, difficulty: int) -> Chain:
             value = exact_result(operator, value, operand)
         else:
             return Chain(first, tuple(operations))
+
+
+@cache
+def _traps(operator: Operator, value: int) -> list[int]:
+    """The operands that `operator` may have behind `value`. There are a few hundred such pairs, drawn many thousand times."""
+    return [operand for operand in _OPERANDS.get(operator, _DIGITS) if _is_trap(operator, value, operand)]
 
 
 def _is_trap(operator: Operator, value: int, operand: int) -> bool:

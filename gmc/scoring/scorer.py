@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,7 +37,8 @@ class Forward:
     """Current log-probs of an update batch, and the way back.
 
     logp_BT: detached, float32, 0 at padding; mask_BT: True at response tokens. The graph of the largest micro-batch is
-    kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one micro-batch's.
+    kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one micro-batch's. The
+    gradient has the same bits whether that graph is still there or is made anew.
     """
 
     logp_BT: Tensor
@@ -61,18 +63,31 @@ class Forward:
         if scorer.weight_versions() != self._weights:
             # Somebody wrote to the weights (swapped in those of an anchor, say): a graph over the old storage must not be used.
             kept.clear()
+        largest = _largest(self._plan)
         # What is kept goes first, so that its graph is gone before another is built.
-        for index in sorted(range(len(self._plan)), key=lambda index: index not in kept):
-            reduced = reduce(self._plan[index], self._prompts_P, self._responses_PG, active)
+        for index in sorted(range(len(self._plan)), key=lambda index: index != largest):
+            whole = self._plan[index]
+            reduced = reduce(whole, self._prompts_P, self._responses_PG, active)
             scored = kept.pop(index, None)
             if reduced is None:
                 continue
+            # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
+            few = index != largest or 3 * reduced.tokens < 2 * whole.tokens
             with scorer.active_pass.active():
-                # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
-                if scored is None or 3 * reduced.tokens < 2 * self._plan[index].tokens:
+                if scored is None or few:
                     scored = None
-                    scored = scorer.active_pass.run(reduced, self._prompts_P, self._responses_PG, entropies=False)
+                    micro_batch = reduced if few else whole
+                    scored = scorer.active_pass.run(micro_batch, self._prompts_P, self._responses_PG, entropies=False)
                 torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
+
+
+class _Scored(NamedTuple):
+    """What was scored last, and with which weights."""
+
+    prompts_P: Prompts
+    responses_PG: Responses
+    weights: tuple[int, ...]
+    logp_BT: Tensor
 
 
 class Scorer:
@@ -114,6 +129,7 @@ class Scorer:
             logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)
         self.active_pass: Pass = PackedPass(*settings) if mismatch is None else StockPass(*settings)
         self.shares_prompts = share_prompts and mismatch is None
+        self._last: _Scored | None = None
 
     def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
         """This rank's micro-batches of a batch; the same for scoring and for training. Errors as for `score`."""
@@ -138,14 +154,21 @@ class Scorer:
         result equals `forward(...).logp_BT` bit for bit. Raises `UsageError` for an empty prompt or unequal group sizes.
         """
         scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, entropies=entropies)
+        self._last = _Scored(prompts_P, responses_PG, self.weight_versions(), scores.logp_BT.clone())
         return scores
 
     def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
-        """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`."""
-        plan = self.plan(prompts_P, responses_PG)
-        largest = max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
-        scores, kept = self._run(plan, prompts_P, responses_PG, keep=largest)
-        return Forward(scores.logp_BT, scores.mask_BT, self, prompts_P, responses_PG, plan, kept, self.weight_versions())
+        """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`.
+
+        Those that `score` gave last, with the same weights, are taken over: on-policy training has scored its batch when it
+        was made, and a second pass would give the same bits.
+        """
+        plan, weights, last = self.plan(prompts_P, responses_PG), self.weight_versions(), self._last
+        if last is not None and (last.weights, last.prompts_P, last.responses_PG) == (weights, prompts_P, responses_PG):
+            mask_BT = _mask(responses_PG, self.model.device)
+            return Forward(last.logp_BT.clone(), mask_BT, self, prompts_P, responses_PG, plan, {}, weights)
+        scores, kept = self._run(plan, prompts_P, responses_PG, keep=_largest(plan))
+        return Forward(scores.logp_BT, scores.mask_BT, self, prompts_P, responses_PG, plan, kept, weights)
 
     def weight_versions(self) -> tuple[int, ...]:
         """How often each parameter has been written to in place, as autograd counts it."""
@@ -199,6 +222,11 @@ class Scorer:
                 kept[index] = scored
         self.ranks.add([logp_BT] if entropies_BT is None else [logp_BT, entropies_BT])
         return Scores(logp_BT, mask_BT, entropies_BT), kept
+
+
+def _largest(plan: Sequence[MicroBatch]) -> int | None:
+    """The micro-batch of the most tokens, the first of several."""
+    return max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
 
 
 def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
