@@ -6,12 +6,14 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 import tomli_w
+from scipy import stats
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.config.layers import FIELDS
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.arms import WINDOW, TrainedRun, group_by_arm, over_seeds, read_trained_run
+from gmc.evaluation.arms_differences import arm_differences
 from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
 
@@ -114,8 +116,65 @@ def test_tables_and_json_hold_every_arm(runs, tmp_path):
 def test_the_best_window_is_the_best_of_consecutive_updates(tmp_path):
     rewards = [0.0] * 30 + [1.0] * WINDOW + [0.5] * 40
     run = read_trained_run(fake_run(tmp_path / "run", "gmc", "0", 0, rewards))
-    assert run.peak_reward == pytest.approx(1.0)
-    assert run.final_reward == pytest.approx((40 * 0.5 + 10) / WINDOW)
+    assert run.peak_reward(WINDOW) == pytest.approx(1.0)
+    assert run.final_reward(WINDOW) == pytest.approx((40 * 0.5 + 10) / WINDOW)
+    assert run.peak_reward(60) == pytest.approx((WINDOW + 10 * 0.5) / 60)
+
+
+@pytest.mark.unit
+def test_differences_are_paired_by_seed_and_corrected_together(tmp_path):
+    scores = {"gmc": [0.80, 0.70, 0.75], "grpo": [0.60, 0.66, 0.50], "tic": [0.78, 0.69, 0.70]}
+    found = [
+        read_trained_run(fake_run(tmp_path / f"{rule}-{delay}-{seed}", rule, delay, seed, [score] * 60, score - delta))
+        for delay, delta in (("0", 0.0), ("64", 0.1))
+        for rule, values in scores.items()
+        for seed, score in enumerate(values)
+        if (rule, delay, seed) != ("tic", "64", 2)
+    ]
+    made = arm_differences(group_by_arm(found))
+    labels = [(each.second.label, each.score) for each in made]
+    assert labels == [
+        (f"delay {delay}, estimator {rule}", score)
+        for delay in (0, 64)
+        for rule in ("grpo", "tic")
+        for score in ("training reward, last 50", "arithmetic, greedy")
+    ]
+    assert {each.first.label for each in made} == {"delay 0, estimator gmc", "delay 64, estimator gmc"}
+    raw = []
+    for each in made:
+        rule = each.second.differing["estimator"]
+        pairs = list(zip(scores["gmc"], scores[rule], strict=True))[: each.paired.seeds]
+        expected = stats.ttest_rel([b for _, b in pairs], [a for a, _ in pairs])
+        low, high = expected.confidence_interval(0.95)
+        assert each.paired.mean - each.paired.reach == pytest.approx(low)
+        assert each.paired.mean + each.paired.reach == pytest.approx(high)
+        assert each.ahead == 0
+        raw.append(expected.pvalue)
+    assert [each.paired.seeds for each in made] == [3] * 6 + [2] * 2
+    least = min(range(len(raw)), key=raw.__getitem__)
+    assert made[least].holm == pytest.approx(8 * raw[least])
+    assert all(each.holm >= p for each, p in zip(made, raw, strict=True))
+
+
+@pytest.mark.train
+def test_short_runs_have_honest_labels_and_a_curve(tmp_path):
+    runs = [fake_run(tmp_path / str(n), "gmc", "0", n, [0.1 * k for k in range(n)]) for n in (8, 9)]
+    plot = tmp_path / "curves.svg"
+    result = CliRunner().invoke(app, ["eval", "arms", *map(str, runs), "--plot", str(plot), "--json"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.stderr
+    assert "last 8" in result.stderr
+    assert "last 50" not in result.stderr
+    (arm,) = json.loads(result.stdout)["arms"]
+    assert arm["reward_window"] == 8
+    assert arm["final_reward"]["mean"] == pytest.approx(
+        mean([mean(0.1 * k for k in range(8)), mean(0.1 * k for k in range(1, 9))])
+    )
+    assert "means of 2 updates" in plot.read_text()
+    single = fake_run(tmp_path / "single", "gmc", "0", 5, [0.5])
+    result = CliRunner().invoke(app, ["eval", "arms", str(single), "--plot", str(plot)])
+    assert result.exit_code == 0
+    assert "means of 1 updates" in plot.read_text()
+    assert 'id="line2d' in plot.read_text()
 
 
 @pytest.mark.unit

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from gmc.cli.app import app
 from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
-from gmc.lab.paired import holm, paired
+from gmc.evaluation.paired import holm, paired
 from gmc.lab.study_file import read_grids
 from gmc.lab.toy.grid import ToyGrid
 from gmc.lab.toy.schedule import make_schedule

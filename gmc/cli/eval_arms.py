@@ -15,10 +15,10 @@ def arms(
     ] = None,
     json: options.JsonOption = False,
 ) -> None:
-    """Compare arms of an experiment over training seeds: rewards, and the newest policies' scores, with intervals."""
+    """Compare arms of an experiment over training seeds: scores with intervals, and differences paired by seed."""
     from gmc.cli.output import print_json, stderr, write_line
     from gmc.evaluation.arms import group_by_arm, read_trained_run
-    from gmc.evaluation.arms_report import arm_tables, arms_record, missing_lines, save_curves
+    from gmc.evaluation.arms_report import arm_tables, arms_record, differences_record, missing_lines, save_curves
     from gmc.simulator.plots import check_plot_path
 
     if plot is not None:
@@ -32,4 +32,6 @@ def arms(
         save_curves(plot, found)
         write_line(f"curves in {plot}")
     if json:
-        print_json({"arms": arms_record(found), "plot": None if plot is None else str(plot)})
+        print_json(
+            {"arms": arms_record(found), "differences": differences_record(found), "plot": None if plot is None else str(plot)}
+        )

@@ -24,7 +24,7 @@ from gmc.store.saved_settings import SavedSettings, read_saved_settings
 DEVICE = "model.device"
 """Where a run was trained makes no arm; the dtype of its products does."""
 WINDOW = 50
-"""Updates over which training rewards are averaged."""
+"""Updates over which training rewards are averaged, fewer where a run has fewer."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,13 @@ class TrainedRun:
         """Whether its rewards are shares of right answers, as far as its settings tell."""
         return is_binary(self.settings.get("reward.parts", ("math",)))
 
-    @property
-    def final_reward(self) -> float:
-        """Mean reward of the last `WINDOW` updates."""
-        return float(self.rewards_N[-WINDOW:].mean())
+    def final_reward(self, window: int) -> float:
+        """Mean reward of the last `window` updates."""
+        return float(self.rewards_N[-window:].mean())
 
-    @property
-    def peak_reward(self) -> float:
-        """The highest mean reward of any `WINDOW` updates in a row."""
-        return float(running_mean(self.rewards_N).max())
+    def peak_reward(self, window: int) -> float:
+        """The highest mean reward of any `window` updates in a row."""
+        return float(running_mean(self.rewards_N, window).max())
 
 
 @dataclass(frozen=True)
@@ -85,9 +83,13 @@ def over_seeds(values: Sequence[float]) -> OverSeeds:
     return OverSeeds(float(np.mean(values)), low, high, len(values))
 
 
-def running_mean(rewards_N: FloatArray) -> FloatArray:
-    """Means of `WINDOW` updates in a row (of all updates, when there are fewer)."""
-    window = min(WINDOW, len(rewards_N))
+def common_window(arms: Sequence[Arm]) -> int:
+    """`WINDOW`, or the updates of the shortest run where it has fewer: one window for all, so that arms can be compared."""
+    return min(WINDOW, *(len(run.rewards_N) for arm in arms for run in arm.runs))
+
+
+def running_mean(rewards_N: FloatArray, window: int) -> FloatArray:
+    """Means of `window` updates in a row."""
     means: FloatArray = np.convolve(rewards_N, np.full(window, 1 / window), mode="valid")
     return means
 

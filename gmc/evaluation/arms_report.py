@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from gmc.evaluation.arms import WINDOW, Arm, OverSeeds, TrainedRun, interval_name, over_seeds, running_mean, ways_of_asking
+from gmc.evaluation.arms import (
+    WINDOW,
+    Arm,
+    OverSeeds,
+    TrainedRun,
+    common_window,
+    interval_name,
+    over_seeds,
+    running_mean,
+    ways_of_asking,
+)
+from gmc.evaluation.arms_differences import ArmDifference, arm_differences
 from gmc.evaluation.report import new_table
 from gmc.evaluation.rewarded import format_value
 from gmc.store.files import atomic_path
@@ -18,11 +29,13 @@ def arm_tables(arms: Sequence[Arm]) -> list[Table]:
     """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
     left = (*(arms[0].differing or ("arm",)), "seeds")
     binary = all(run.binary for arm in arms for run in arm.runs)
+    window = common_window(arms)
     rewards = new_table(
-        f"training reward{', %' if binary else ''}: {interval_name()}", left, (f"last {WINDOW}", f"best {WINDOW}")
+        f"training reward{', %' if binary else ''}: {interval_name()}", left, (f"last {window}", f"best {window}")
     )
     for arm in arms:
-        final, peak = (over_seeds([getattr(run, name) for run in arm.runs]) for name in ("final_reward", "peak_reward"))
+        final = over_seeds([run.final_reward(window) for run in arm.runs])
+        peak = over_seeds([run.peak_reward(window) for run in arm.runs])
         rewards.add_row(*_settings(arm), _seeds(arm.runs), _value(final, binary), _value(peak, binary))
     tables = [rewards]
     for way, example in ways_of_asking([run for arm in arms for run in arm.runs]).items():
@@ -39,12 +52,47 @@ def arm_tables(arms: Sequence[Arm]) -> list[Table]:
                     *(_value(_score(runs, way, name), example.rewarded.is_binary(name)) for name in names),
                 )
         tables.append(table)
+    if found := arm_differences(arms):
+        tables.append(_difference_table(found))
     return tables
+
+
+def _difference_table(found: Sequence[ArmDifference]) -> Table:
+    title = f"paired by seed, mean ± 95 % interval; {len(found)} comparisons, p by Holm over all of them"
+    table = new_table(title, ("difference", "score"), ("mean", "ahead", "p"))
+    for each in found:
+        mean, reach = each.paired.mean, each.paired.reach
+        value = f"{100 * mean:+.1f}" if each.binary else f"{mean:+.3g}"
+        value += "" if reach is None else f" ± {100 * reach:.1f}" if each.binary else f" ± {reach:.3g}"
+        table.add_row(
+            f"{each.second.label} − {each.first.label}",
+            each.score,
+            value + (" points" if each.binary else ""),
+            f"{each.ahead} of {each.paired.seeds}",
+            "" if each.holm is None else f"{each.holm:.2g}",
+        )
+    return table
+
+
+def differences_record(arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Every difference as plain values, for `--json`."""
+    return [
+        {
+            "first": each.first.label,
+            "second": each.second.label,
+            "score": each.score,
+            **asdict(each.paired),
+            "binary": each.binary,
+            "ahead": each.ahead,
+            "holm": each.holm,
+        }
+        for each in arm_differences(arms)
+    ]
 
 
 def arms_record(arms: Sequence[Arm]) -> list[dict[str, Any]]:
     """Every arm as plain values, for `--json`."""
-    record = []
+    record, window = [], common_window(arms)
     for arm in arms:
         evaluations = []
         for way, example in ways_of_asking(arm.runs).items():
@@ -55,8 +103,9 @@ def arms_record(arms: Sequence[Arm]) -> list[dict[str, Any]]:
             {
                 "arm": arm.label,
                 "runs": [{"run": str(run.path), "seed": run.seed, "updates": len(run.rewards_N)} for run in arm.runs],
-                "final_reward": asdict(over_seeds([run.final_reward for run in arm.runs])),
-                "peak_reward": asdict(over_seeds([run.peak_reward for run in arm.runs])),
+                "reward_window": window,
+                "final_reward": asdict(over_seeds([run.final_reward(window) for run in arm.runs])),
+                "peak_reward": asdict(over_seeds([run.peak_reward(window) for run in arm.runs])),
                 "evaluations": evaluations,
             }
         )
@@ -78,25 +127,30 @@ def missing_lines(arms: Sequence[Arm]) -> list[str]:
 
 
 def save_curves(path: Path, arms: Sequence[Arm]) -> None:
-    """Draw each arm's reward over updates: the mean over seeds of running means, and the range over seeds."""
+    """Draw each arm's reward over updates: the mean over seeds of running means, and the range over seeds.
+
+    Means are of `WINDOW` updates in a row, or of a quarter of the shortest run where that is less: short runs have a curve too.
+    """
     from matplotlib.figure import Figure
 
+    window = max(1, min(WINDOW, min(len(run.rewards_N) for arm in arms for run in arm.runs) // 4))
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     axes = figure.subplots()
     binary = all(run.binary for arm in arms for run in arm.runs)
     scale = 100 if binary else 1
     for number, arm in enumerate(arms):
         done = min(len(run.rewards_N) for run in arm.runs)
-        curves_SN = scale * np.stack([running_mean(run.rewards_N[:done]) for run in arm.runs])
+        curves_SN = scale * np.stack([running_mean(run.rewards_N[:done], window) for run in arm.runs])
         updates = np.arange(done - curves_SN.shape[1], done)
         # Dashes as well as colors: arms may agree exactly, as gmc and tic do without a delay.
         style = ("-", "--", ":")[number % 3]
-        (line,) = axes.plot(updates, curves_SN.mean(axis=0), style, label=arm.label)
+        mark = "o" if len(updates) == 1 else None  # a line of one point shows nothing
+        (line,) = axes.plot(updates, curves_SN.mean(axis=0), style, label=arm.label, marker=mark)
         axes.fill_between(
             updates, curves_SN.min(axis=0), curves_SN.max(axis=0), color=line.get_color(), alpha=0.15, linewidth=0
         )
     most = max(len(arm.runs) for arm in arms)
-    title = f"training reward, means of {WINDOW} updates" + (f"; shaded: range over {most} seeds" if most > 1 else "")
+    title = f"training reward, means of {window} updates" + (f"; shaded: range over {most} seeds" if most > 1 else "")
     axes.set(xlabel="update", ylabel="correct, %" if binary else "reward", title=title)
     axes.grid(alpha=0.3)
     figure.legend(fontsize="small", loc="outside right upper", frameon=False)

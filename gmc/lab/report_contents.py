@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gmc.lab.measures import area, curve_points, final_score
 from gmc.lab.report_input import ReportInput
 from gmc.lab.report_numbers import Difference, drop, middle_of_many, of_runs, reached, trained
-from gmc.lab.report_tables import NUMBER, PERCENT, Cell, Column, Table
+from gmc.lab.report_tables import NUMBER, PERCENT, POINTS, Cell, Column, Table
 from gmc.lab.results import RunRecord
 from gmc.lab.selection import at_an_end
 from gmc.lab.sweep_plan import values_text
@@ -27,7 +27,7 @@ def _scores(found: ReportInput) -> Table:
         Column("setting"),
         Column("final", PERCENT),
         Column("curve area", PERCENT),
-        Column("worst drop", PERCENT),
+        Column("worst drop, points", POINTS),
         Column("training reward, last 50", PERCENT),
         *([Column(f"updates to {100 * level:g} %", NUMBER), Column("reached by")] if level else []),
         *([Column("interquartile mean", PERCENT)] if _has_many(found) else []),
@@ -50,6 +50,8 @@ def _scores(found: ReportInput) -> Table:
         "held-out problems, each benchmark counting once; curve area: mean height of the held-out curve; worst drop: its "
         "deepest fall below its best so far. Intervals of two arms may overlap although their paired difference is certain."
     )
+    if level:
+        note += " Updates to an accuracy are a mean over the runs that reach it, which flatters an arm that few runs reach."
     if _has_many(found):
         note += " Interquartile mean: of the middle half of all (run, benchmark) scores, with a stratified bootstrap interval."
     return Table("scores", "Scores", columns, rows, note)
@@ -64,8 +66,8 @@ def _compared(found: ReportInput, compared: list[Difference]) -> Table:
         Column("difference"),
         Column("setting"),
         Column("measure"),
-        Column("points", PERCENT),
-        Column("± 95 %", PERCENT),
+        Column("points", POINTS),
+        Column("± 95 %", POINTS),
         Column("p", NUMBER),
         Column("p, Holm", NUMBER),
         Column("ahead on"),

@@ -146,7 +146,7 @@ def _missing(results: Results) -> list[str]:
     if seeds and (left := [seed for seed in sweep.seeds if seed not in seeds]):
         notes.append(f"{sweep.name}: nothing is recorded yet of seeds {', '.join(map(str, left))}")
     failed = sum(not record.finished for record in results.records)
-    return [*notes, f"{sweep.name}: {failed} runs failed"] if failed else notes
+    return [*notes, f"{sweep.name}: {failed} run{'s' if failed > 1 else ''} failed"] if failed else notes
 
 
 def _of_runs(paths: Sequence[Path]) -> ReportInput:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from gmc.evaluation.paired import Paired, holm, paired
 from gmc.evaluation.statistics import seed_interval
 from gmc.lab.measures import curve_points, final_score, measure, updates_to, worst_drop
-from gmc.lab.paired import Paired, holm, paired
 from gmc.lab.report_input import ReportArm, ReportInput
 from gmc.lab.results import RunRecord
 

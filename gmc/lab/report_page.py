@@ -18,7 +18,7 @@ figure h3 { margin: 0 0 .3rem; font-size: 1.05rem; }
 figcaption, section > p { color: #444; font-size: .92rem; margin: .3rem 0; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #ddd; text-align: left; white-space: nowrap; }
-th { border-bottom: 2px solid #888; } .percent, .number { text-align: right; }
+th { border-bottom: 2px solid #888; } .percent, .points, .number { text-align: right; }
 .scroll td:first-child, .scroll th:first-child { position: sticky; left: 0; background: #fff; }
 dt { font-weight: 600; margin-top: .5rem; } dd { margin: 0; overflow-wrap: anywhere; }
 nav a { margin-right: 1rem; }

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from gmc.lab.report_numbers import Over
 
 Cell = str | int | float | Over | None
-PERCENT, NUMBER, TEXT = "percent", "number", "text"
+PERCENT, POINTS, NUMBER, TEXT = "percent", "points", "number", "text"
 _LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "$": r"\$",
           "±": r"$\pm$", "−": "$-$", "ε": r"$\varepsilon$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Column:
-    """kind: percent (a share, shown times 100), number or text."""
+    """kind: percent (a share, shown times 100), points (a difference of shares, the same), number or text."""
 
     name: str
     kind: str = TEXT
@@ -96,7 +96,7 @@ def _text(cell: Cell, kind: str) -> str:
         return mean if cell.reach is None else f"{mean} ± {_text(cell.reach, kind)}"
     if isinstance(cell, str) or kind == TEXT:
         return str(cell)
-    return f"{100 * cell:.1f}".replace("-", "−") if kind == PERCENT else f"{cell:.3g}".replace("-", "−")
+    return f"{100 * cell:.1f}".replace("-", "−") if kind in (PERCENT, POINTS) else f"{cell:.3g}".replace("-", "−")
 
 
 def _plain(cell: Cell, wide: bool) -> list[str | float]:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from gmc.errors import UsageError
-from gmc.lab.paired import Paired, holm, paired
+from gmc.evaluation.paired import Paired, holm, paired
 
 Record = Mapping[str, Any]
 
