@@ -11,12 +11,15 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.gradient import SKIP
 from gmc.estimators.registry import build_estimator
+from gmc.lab.arms import Arm
 from gmc.lab.toy.draws import draw_groups
+from gmc.lab.toy.one_step import measure_steps, value_gradient
 from gmc.lab.toy.policy import MarkovPolicy, at_cells
+from gmc.lab.toy.sampled import log_score_norms
 from gmc.lab.toy.schedule import make_schedule
 from gmc.lab.toy.steps import Ascent
 from gmc.lab.toy.task import BASE_VALUE, MOST_ERRORS, Task, make_tasks
-from gmc.lab.toy.train import Plan, _log_score_norms, final_value, train_runs, worst_drop
+from gmc.lab.toy.train import Plan, final_value, train_runs, worst_drop
 from gmc.store.logs import GroupRef
 
 SMALL = MarkovPolicy(vocabulary=2, tokens=4, embedding=3)
@@ -93,7 +96,7 @@ def test_gradients_and_score_norms_are_the_derivatives_of_log_probs():
     (wanted_RD,) = torch.autograd.grad((worth_RPTG * logp_RPTG).sum(), leaf_RD, retain_graph=True)
     found_RD = SMALL.gradient(table.detach(), prompts_RPE, cells_RPTG, worth_RPTG)
     assert torch.allclose(found_RD, wanted_RD, atol=1e-12)
-    norms_B = _log_score_norms(prompts_RPE, cells_RPTG, table.detach())
+    norms_B = log_score_norms(prompts_RPE, cells_RPTG, table.detach())
     for row, (run, prompt, member) in enumerate(itertools.product(range(2), range(3), range(5))):
         (score_RD,) = torch.autograd.grad(logp_RPTG[run, prompt, :, member].sum(), leaf_RD, retain_graph=True)
         assert float(norms_B[row]) == pytest.approx(math.log(float(score_RD.square().sum())), abs=1e-12)
@@ -260,3 +263,27 @@ def test_final_and_worst_drop_of_a_curve():
     value_RE = torch.tensor([[0.3, 0.6, 0.5, 0.7, 0.4, 0.9, 0.8]])
     assert float(final_value(value_RE)[0]) == pytest.approx((0.5 + 0.7 + 0.4 + 0.9 + 0.8) / 5)
     assert float(worst_drop(value_RE)[0]) == pytest.approx(0.3)
+
+
+@pytest.mark.unit
+def test_the_gradient_of_the_value_is_its_slope():
+    task = make_tasks([2])
+    slope_D = value_gradient(task, task.start_RD)
+    way_D = torch.randn(528, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    ahead, behind = (float(task.value(task.start_RD + sign * 1e-5 * way_D)[0]) for sign in (1, -1))
+    assert float(slope_D @ way_D) == pytest.approx((ahead - behind) / 2e-5, rel=1e-6)
+
+
+@pytest.mark.train
+def test_steps_on_fresh_data_agree_and_on_old_data_only_plain_weighting_is_unbiased():
+    arms = [Arm("is"), Arm("gmc"), Arm("truncated")]
+    steps = measure_steps(arms, ages=[0, 15], rate=0.04, seeds=1, batches=400)
+    fresh, old = steps[:3], steps[3:]
+    assert all(one.scale == pytest.approx(fresh[0].scale, rel=1e-9) for one in fresh)  # every ratio is 1
+    assert (fresh[0].spread, fresh[0].cosine) == (pytest.approx(0, abs=1e-12), pytest.approx(1, abs=0.1))
+    error = (old[0].relative_variance / 400) ** 0.5
+    assert old[0].scale == pytest.approx(1, abs=3 * error)
+    assert old[2].scale < old[1].scale < old[0].scale
+    assert old[2].relative_variance < old[1].relative_variance < old[0].relative_variance
+    wanted = old[1].scale ** 2 / (old[1].scale ** 2 / old[1].cosine ** 2 + old[1].relative_variance)
+    assert old[1].quality == pytest.approx(wanted, rel=1e-6)

@@ -129,6 +129,7 @@ def test_two_processes_give_the_same_results(tmp_path):
     [
         ("[[grid]]\nrates = [0.1, 0.1]\n", "list each rate and each delay once"),
         ('[[grid]]\noptimizers = ["lion"]\n', "optimizers"),
+        ("[[grid]]\n[grid.rules]\ngmc = {}\n[[grid]]\nseeds = 9\n[grid.rules]\ntic = {}\n", "two grids differ in seeds"),
         ('[[grid]]\ndelays = ["live"]\n', "delay live"),
         ("[[grid]]\n[grid.rules]\nnosuch = {}\n", "nosuch"),
         ("[[grid]]\n[grid.rules]\ngmc = { epsilon = -2.0 }\n", "estimator.epsilon: -2.0 is not allowed"),
@@ -142,7 +143,7 @@ def test_a_bad_study_is_refused_in_one_line(tmp_path, text, message):
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("name", ["s1", "s7-toy", "s8-toy", "s9-toy"])
+@pytest.mark.parametrize("name", ["s1", "s1-seeds", "s7-toy", "s8-toy", "s9-toy"])
 def test_shipped_studies_name_what_is_there(name):
     jobs = [job for grid in read_grids(recipes_directory() / "lab" / f"{name}.toml", ToyGrid) for job in grid.jobs()]
     keys = [strict_json(cell) for job in jobs for cell in job.cells]

@@ -4,6 +4,7 @@ import typer
 
 from gmc.cli.lab_exact import exact
 from gmc.cli.lab_report import report
+from gmc.cli.lab_step import step
 from gmc.cli.lab_sweep import sweep
 from gmc.cli.lab_toy import toy
 
@@ -12,3 +13,4 @@ lab_app.command("exact")(exact)
 lab_app.command("toy")(toy)
 lab_app.command("sweep")(sweep)
 lab_app.command("report")(report)
+lab_app.command("step")(step)

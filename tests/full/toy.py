@@ -8,6 +8,7 @@ import time
 from gmc.lab.arms import Arm
 from gmc.lab.study_file import ResultLines
 from gmc.lab.toy.grid import KEYS, ToyGrid, found_records, run_jobs
+from gmc.lab.toy.one_step import measure_steps
 from gmc.lab.toy.verdicts import verdicts
 
 GMC = 0.850
@@ -19,6 +20,17 @@ MINUS_GMC = {
     "grpo": (0.006, 0.070),
 }
 """Paired difference of final J to gmc's, and half of its 95 % interval."""
+
+ONE_STEP = {
+    "is": (0.995, 73),
+    "gmc": (0.97, 40),
+    "truncated": (0.83, 11),
+    "tic": (0.64, 3.7),
+    "opmd": (0.75, 23),
+    "grpo": (0.12, 9),
+}
+"""Cosine and relative variance of one step on data 25 updates old at rate 0.04. opmd stands for no ratio: its variance is
+that of half the gradient with R − R̄, (2·8/7)² times smaller."""
 
 LOW_RATE = {"gmc": 0.703, "tic": 0.656, "grpo": 0.621}
 
@@ -47,6 +59,12 @@ def main() -> None:
     print("at one low rate:", ", ".join(f"{rule} {value:.3f}" for rule, value in values.items()))
     assert values["gmc"] > values["tic"] > values["grpo"]
     assert all(abs(values[rule] - wanted) < 0.01 for rule, wanted in LOW_RATE.items())
+    for step in measure_steps([Arm(rule) for rule in ONE_STEP], ages=[25], rate=0.04, seeds=3, batches=1200):
+        cosine, variance = ONE_STEP[step.arm]
+        own = step.relative_variance * ((2 * 8 / 7) ** 2 if step.arm == "opmd" else 1)
+        print(f"one step, {step.arm:9s}: cosine {step.cosine:.3f}, stated {cosine}; variance {own:.1f}, stated {variance}")
+        assert abs(step.cosine - cosine) < 0.03
+        assert abs(own / variance - 1) < 0.15
     runs = 6 * 3 * (1 + len(MINUS_GMC)) + 4 * len(LOW_RATE)
     print(f"{runs} runs of 300 updates in {time.monotonic() - started:.0f} s")
 

@@ -10,6 +10,7 @@ import torch
 from pydantic import Field, model_validator
 
 from gmc.delays.registry import arguments_of
+from gmc.errors import UsageError
 from gmc.estimators.errors import EstimatorStageError
 from gmc.lab.arms import Arm, arms_of, installed_arms, require_unique
 from gmc.lab.study_file import Grid, ResultLines, rounded
@@ -85,7 +86,18 @@ class Job:
 
 
 def check_jobs(jobs: list[Job]) -> None:
-    """Raise `UsageError` for a rule or delay that this model cannot serve, before anything runs."""
+    """Raise `UsageError` for a rule or delay that this model cannot serve, before anything runs.
+
+    Also for grids that share a delay and optimizer but not their sizes: their runs could not be compared.
+    """
+    sizes: dict[tuple[str, str], tuple[int, ...]] = {}
+    for job in jobs:
+        own = (job.grid.seeds, job.grid.updates, job.grid.prompts, job.grid.group_size)
+        if sizes.setdefault((job.delay, job.optimizer), own) != own:
+            raise UsageError(
+                f"delay {job.delay}, {job.optimizer}: two grids differ in seeds, updates, prompts or group_size; "
+                "their runs cannot be compared, so put them into two studies"
+            )
     for arm in {job.arm.label: job.arm for job in jobs}.values():
         RuleOverRuns(arm.build(), 1)
     for delay, grid in {(job.delay, job.grid.updates): (job.delay, job.grid) for job in jobs}.values():

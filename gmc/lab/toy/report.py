@@ -10,6 +10,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from gmc.lab.toy.one_step import Step
 from gmc.lab.toy.verdicts import Verdict
 from gmc.store.files import atomic_path, write_text
 
@@ -37,6 +38,30 @@ def verdict_tables(verdicts: Sequence[Verdict], reference: str) -> list[Table]:
                 ""
                 if one.area_difference is None
                 else _with_reach(one.area_difference.mean, one.area_difference.reach, sign=True),
+            )
+        tables.append(table)
+    return tables
+
+
+STEP_MEANING = (
+    "cos: of the rule's mean gradient and ∇J. scale: ⟨∇J, E g⟩/‖∇J‖². var: of an update batch's gradient over ‖∇J‖². "
+    "Q: best gain of one step as a share of the noise-free one."
+)
+
+
+def step_tables(steps: Sequence[Step]) -> list[Table]:
+    """One table an age, best quality first."""
+    tables = []
+    for age in dict.fromkeys(one.age for one in steps):
+        mine = sorted((one for one in steps if one.age == age), key=lambda one: -one.quality)
+        title = f"data {age} updates old: std of log ρ {mine[0].spread:.2f}"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("rule")
+        for name in ("cos", "scale", "var", "Q"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for one in mine:
+            table.add_row(
+                one.arm, f"{one.cosine:.3f}", f"{one.scale:.3f}", f"{one.relative_variance:.3g}", f"{one.quality:.4f}"
             )
         tables.append(table)
     return tables

@@ -21,9 +21,6 @@ from gmc.lab.arms import acts_on_gradient, acts_on_rate
 
 NOT_TRAINED = "its runs were not trained. Run gmc.testing.check_estimator on the rule, or report this to its package"
 
-Compute = Callable[[Need], Tensor]
-"""What a need brings for all runs: [R·P·G, T], [R·P·G] for score norms, a number for planned updates."""
-
 BROUGHT = frozenset(
     {Need.BEHAVIOR_LOGP, Need.LAGS, Need.BEHAVIOR_ENTROPY, Need.ANCHOR_LOGP, Need.SCORE_NORMS, Need.PLANNED_UPDATES}
 )
