@@ -268,7 +268,9 @@ def test_a_follower_with_another_tokenizer_starts_no_batch(tmp_path):
     model = load_model("embedded")
     folder = publish_policy(model, tmp_path, 3, "run")
     work = _PolicyWork(
-        SimpleNamespace(model=model, metadata=lambda: SimpleNamespace(weights_hash=weights_hash(model.weights())))
+        SimpleNamespace(
+            model=model, metadata=lambda version, published: SimpleNamespace(weights_hash=weights_hash(model.weights()))
+        )
     )
     work.load_policy(folder)
     info = files.read_json(folder / "gmc.json")

@@ -84,5 +84,7 @@ def test_prompts_without_room_for_a_response_are_left_out_and_counted(tmp_path):
 def test_a_shard_names_the_weights_that_a_published_policy_names(maker, tmp_path):
     """One hash for one policy, also where a tied head stands twice in the state dict."""
     folder = publish_policy(maker.model, tmp_path, 0, "run")
-    assert maker.metadata().weights_hash == read_policy_info(folder).weights_hash
+    assert maker.metadata(3, published=True).weights_hash == read_policy_info(folder).weights_hash
+    assert maker.metadata(0).weights_hash == read_policy_info(folder).weights_hash
+    assert maker.metadata(3).weights_hash == ""
     assert maker.model.network.config.tie_word_embeddings  # else this test could not fail

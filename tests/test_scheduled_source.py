@@ -34,7 +34,7 @@ class Maker:
             progress(PROMPTS * METADATA.group_size)
         return make_rollouts(groups=PROMPTS, batch=batch, version=version, seed=batch)
 
-    def metadata(self) -> Any:
+    def metadata(self, version: int) -> Any:
         return METADATA
 
 

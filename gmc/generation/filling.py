@@ -108,7 +108,7 @@ class _Row(NamedTuple):
 
 def _fill(store: RolloutStore, maker: RolloutMaker, batches: int, advance: Callable[[int], None]) -> tuple[int, list[_Row]]:
     """How many batches were made, and what is counted of every row."""
-    metadata = maker.metadata()
+    metadata = maker.metadata(0)
     on_disk = {stored.batch: stored for stored in store.list()}
     counted: list[_Row] = []
     for batch in range(batches):

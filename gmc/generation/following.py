@@ -81,7 +81,7 @@ class _PolicyWork:
         with torch.no_grad():
             for name, parameter in self._maker.model.weights().items():
                 parameter.copy_(published[name])
-        self._metadata = self._maker.metadata()
+        self._metadata = self._maker.metadata(info.version, published=True)
         if self._metadata.weights_hash != info.weights_hash:
             raise DataError(
                 f"{folder}: its weights have hash {self._metadata.weights_hash[:12]}, its record says "

@@ -8,7 +8,7 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from gmc import __version__
 from gmc.config.settings import RunSettings
@@ -101,16 +101,20 @@ class RolloutMaker:
         self._score(rows)
         return rows
 
-    def metadata(self) -> ShardMetadata:
-        """What a shard of this maker's current policy says about itself."""
+    def metadata(self, version: int, *, published: bool = False) -> ShardMetadata:
+        """What a shard of this maker's current policy, `version`, says about itself.
+
+        Only the initial policy and a published one are named by the hash of their weights: hashing takes about a second a
+        gigabyte, and any other one is known by its run and version alone.
+        """
         rollout = self.settings.rollout
         kinds = ("engine",) if self.scorer is None else ("engine", "trainer")
         sampling = rollout.sampling(self.template.stop)
         return ShardMetadata(
             run_id=self.run_id,
             model_id=self.model.source,
-            weights_hash=policy_hash(self.model),
-            tokenizer_hash=tokenizer_hash(self.model.tokenizer),
+            weights_hash=policy_hash(self.model) if version == 0 or published else "",
+            tokenizer_hash=self._tokenizer_hash,
             vocabulary_size=self.model.vocabulary_size,
             engine=self.engine.name,
             engine_version=self.engine.version,
@@ -123,6 +127,10 @@ class RolloutMaker:
             group_size=rollout.group_size,
             gmc_version=__version__,
         )
+
+    @cached_property
+    def _tokenizer_hash(self) -> str:
+        return tokenizer_hash(self.model.tokenizer)
 
     def _prompts(self, batch: int) -> dict[int, Asked]:
         """What this rank asks, by group number."""

@@ -208,7 +208,7 @@ class ScheduledSource(RolloutSource):
         assert self._maker is not None
         timed = [replace(row, launched_at=times_P[row.group].launched_at, ready_at=times_P[row.group].ready_at) for row in rows]
         if self._metadata is None or self._metadata[0] != version:
-            self._metadata = (version, self._maker.metadata())
+            self._metadata = (version, self._maker.metadata(version))
         write_shard(path, timed, self._metadata[1])
 
     def _calibrate(self, progress: Progress | None = None) -> None:
