@@ -130,7 +130,8 @@ def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) ->
     from gmc.store.run_directory import RunDirectory
 
     if not result.finished:
-        write_line(f"stopped by {signal_name or 'another rank'} after update {result.updates}; go on with --resume")
+        cause = signal_name or (result.stopped_on and f"train.stop_on ({result.stopped_on})") or "another rank"
+        write_line(f"stopped by {cause} after update {result.updates}; go on with --resume")
     elif level() < logging.WARNING:
         write_line(f"{result.estimator} at --delay {result.delay}: {result.updates} of {result.planned_updates} updates made")
         stderr.print(summarize(RunDirectory.open(result.run)))

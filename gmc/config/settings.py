@@ -162,6 +162,9 @@ class TrainSettings(Section):
     activation_checkpointing: Annotated[bool, BY_MEMORY_TOO] = Field(description="recompute activations in the backward pass")
     compile: bool = Field(False, description="feed-forward blocks and norms through torch.compile (slow first updates)")
     trackers: list[Literal["wandb", "tensorboard"]] = Field(default_factory=list, description="optional trackers")
+    stop_on: list[Literal["non-finite", "drift", "no-gradient", "no-signal"]] = Field(
+        default_factory=list, description="signs of divergence that end the run; each is warned of in any case"
+    )
 
 
 class EvalSettings(Section):

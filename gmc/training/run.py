@@ -14,6 +14,7 @@ from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
 from gmc.resolving.memory import GIB, check_engine_share, gpu_bytes
 from gmc.store.run_directory import RunDirectory
+from gmc.training.divergence import DivergenceWatch
 from gmc.training.loop import Observer, train
 from gmc.training.offline import OfflineWarning
 from gmc.training.opening import open_session
@@ -28,7 +29,7 @@ class TrainingResult:
 
     updates: made so far, those of earlier commands included; finished: whether all planned ones are made; version_0_share: of
     the learning rate summed over all these updates, the share that fell on rollouts of version 0, None before the first step;
-    metrics: of the last update made now, empty when none was.
+    metrics: of the last update made now, empty when none was; stopped_on: the sign of `train.stop_on` that ended it, or "".
     """
 
     run: Path
@@ -39,6 +40,7 @@ class TrainingResult:
     finished: bool
     version_0_share: float | None
     metrics: dict[str, float] = field(default_factory=dict)
+    stopped_on: str = ""
 
     def record(self) -> dict[str, object]:
         """As the one JSON object of `gmc train --json`."""
@@ -49,8 +51,8 @@ class TrainingResult:
 class _Watch(Observer):
     """Passes everything on, and remembers what the end of a run reports."""
 
-    def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+    def __init__(self, observer: Observer, divergence: DivergenceWatch) -> None:
+        self._observer, self.divergence = observer, divergence
         self.last: dict[str, float] = {}
         self.updates = self.without_gradient = 0
 
@@ -64,6 +66,7 @@ class _Watch(Observer):
         self.last = metrics
         self.updates += 1
         self.without_gradient += metrics["reward/equal_groups_share"] == 1
+        self.divergence.look(update, metrics)
         self._observer.updated(update, metrics)
 
 
@@ -100,12 +103,12 @@ def train_run(
         session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         ranks.from_rank_0(lambda: directory.save_settings("train", settings))  # only now, when the run takes them
         _log_start(session, directory)
-        watch = _Watch(observer or Observer())
+        watch = _Watch(observer or Observer(), DivergenceWatch(settings.train.stop_on))
         watch.opened(session.version, session.planned_updates, _responses_to_fill(session, settings))
         offline = OfflineWarning(settings)
         if not session.version:
             offline.before(session.planned_updates)
-        finished = _train(session, watch, lambda: ranks.any(stopping()))
+        finished = _train(session, watch, lambda: ranks.any(stopping() or bool(watch.divergence.found)))
         _log_nothing_learned(watch)
         if watch.updates and finished:
             offline.look(session.updater.rate_mass)
@@ -120,6 +123,7 @@ def train_run(
         finished,
         session.updater.rate_mass.share,
         watch.last,
+        watch.divergence.found,
     )
 
 
