@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
     from matplotlib.figure import Figure
 
     optimizers = list(dict.fromkeys(verdict.optimizer for verdict in verdicts))
-    delays = list(dict.fromkeys(verdict.delay for verdict in verdicts))
+    delays = sorted({verdict.delay for verdict in verdicts}, key=lambda delay: (_last_number(delay), delay))
     rules = list(dict.fromkeys(verdict.rule for verdict in verdicts))
     figure = Figure(figsize=(11.0, 0.6 + 4.0 * len(optimizers)), layout="constrained")
     rows = figure.subplots(len(optimizers), 2, squeeze=False)
@@ -107,7 +108,7 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
             shift = 0.6 * (number / max(1, len(rules) - 1) - 0.5)
             places = [index + shift for index, delay in enumerate(delays) if delay in mine]
             own = [mine[delay] for delay in delays if delay in mine]
-            style = {"color": f"C{number % 10}", "marker": "osD^v"[number // 10 % 5], "markersize": 4, "capsize": 2}
+            style = {"color": f"C{number % 10}", "marker": "osD^v"[number % 5], "markersize": 4, "capsize": 2}
             reaches = [one.reach or 0.0 for one in own]
             label = rule if optimizer == optimizers[0] else None
             left.errorbar(places, [one.final for one in own], reaches, linewidth=0.8, label=label, **style)
@@ -125,6 +126,12 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
     figure.legend(fontsize="small", loc="outside right upper", frameon=False)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
+
+
+def _last_number(delay: str) -> float:
+    """What a delay is ordered by: the last number in it, 64 for ramp:64; first those without one."""
+    numbers = re.findall(r"\d+\.?\d*", delay)
+    return float(numbers[-1]) if numbers else -1.0
 
 
 def _by_cell(verdicts: Sequence[Verdict]) -> dict[tuple[str, str], list[Verdict]]:
