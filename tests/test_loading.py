@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel, Mixt
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.models import load_model
+from gmc.models import LanguageModel, load_model
 from gmc.scoring.scorer import Scorer
 
 pytestmark = pytest.mark.unit
@@ -235,3 +235,44 @@ def test_a_token_beyond_the_head_is_refused(folder):
     tokenizer.add_tokens([AddedToken(f"<{index}>") for index in range(9)])
     tokenizer.save_pretrained(folder)
     assert "output layer only" in refusal(folder, DataError)
+
+
+def test_a_network_whose_cached_steps_are_not_its_forward_is_refused(folder, monkeypatch):
+    model = load_model(folder)
+    forward = model.network.forward
+
+    def drifting(*args, past_key_values=None, **options):
+        output = forward(*args, past_key_values=past_key_values, **options)
+        if past_key_values is not None:
+            output.logits = output.logits * 1.01
+        return output
+
+    monkeypatch.setattr(model.network, "forward", drifting)
+    monkeypatch.setattr("gmc.engines.transformers.decodable_structure", lambda model: None)
+    with pytest.raises(UsageError, match="cached steps are not its forward") as caught:
+        TransformersEngine(model)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_network_that_does_not_stand_padding_decodes_prompts_of_one_length_together(folder, monkeypatch):
+    """As in a recurrent one, what stands at padding reaches the tokens after it."""
+    model = load_model(folder)
+    forward = model.network.forward
+
+    def leaking(input_ids, attention_mask=None, **options):
+        if attention_mask is not None and attention_mask.ndim == 2 and input_ids.shape[1] > 1:
+            attention_mask = torch.ones_like(attention_mask)
+        return forward(input_ids=input_ids, attention_mask=attention_mask, **options)
+
+    monkeypatch.setattr(model.network, "forward", leaking)
+    monkeypatch.setattr(LanguageModel, "full_attention", False)
+    engine = TransformersEngine(model)
+    assert engine.decoding == "any cache, prompts of one length"
+    prompts = [[5, 6, 7], [8, 9], [10, 11, 12, 13], [14, 15]]
+    sampling = Sampling(temperature=0.0, max_tokens=6)
+    groups = engine.generate(prompts, group_size=2, sampling=sampling, seeds=[0, 1, 2, 3])
+    for prompt, group in zip(prompts, groups, strict=True):
+        text = list(prompt)
+        for token in group[0].token_ids:
+            assert int(forward(input_ids=torch.tensor([text])).logits[0, -1, : model.vocabulary_size].argmax()) == token
+            text.append(token)
