@@ -10,12 +10,23 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from gmc.errors import DataError, GmcError, UsageError
-    from gmc.library import Run, evaluate, read_rollouts, rollout, train
+    from gmc.library import Run, evaluate, import_rollouts, read_rollouts, rollout, train
 
-_LIBRARY = dict.fromkeys(("Run", "evaluate", "read_rollouts", "rollout", "train"), "gmc.library")
+_LIBRARY = dict.fromkeys(("Run", "evaluate", "import_rollouts", "read_rollouts", "rollout", "train"), "gmc.library")
 _ERRORS = dict.fromkeys(("DataError", "GmcError", "UsageError"), "gmc.errors")
 
-__all__ = ["DataError", "GmcError", "Run", "UsageError", "__version__", "evaluate", "read_rollouts", "rollout", "train"]
+__all__ = [
+    "DataError",
+    "GmcError",
+    "Run",
+    "UsageError",
+    "__version__",
+    "evaluate",
+    "import_rollouts",
+    "read_rollouts",
+    "rollout",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from gmc.evaluation.run import Evaluation
     from gmc.generation.filling import RolloutSummary
+    from gmc.generation.importing import ImportSummary
     from gmc.training.run import TrainingResult
 
 
@@ -143,6 +144,27 @@ def evaluate(
     if path is not None:
         request = replace(request, run=RunDirectory.open(path))
     return evaluate_run(request, resolved, watch=lambda candidate, task: lambda share, new: None)
+
+
+def import_rollouts(
+    source: "str | os.PathLike[str] | pandas.DataFrame", out: "str | os.PathLike[str]", **options: Any
+) -> "ImportSummary":
+    """Write anybody's rollouts as shards into `out`/rollouts: `gmc shards import`.
+
+    source: a Parquet, JSONL, JSON or CSV file, or a pandas frame, one row a response. options: the command's, such as
+    model="folder", policy_version=3, columns={"reward": "total_score"}, score=True. Raises `DataError` naming row and column.
+    """
+    from gmc.errors import UsageError
+    from gmc.generation.importing import ImportOptions
+    from gmc.generation.importing import import_rollouts as write
+
+    known = {field.name for field in fields(ImportOptions)}
+    for name in options:
+        if name not in known:
+            raise UsageError(f"{name}: no such option; there are {', '.join(sorted(known))}")
+    columns = tuple(dict(options.pop("columns", {})).items())
+    table = Path(source) if isinstance(source, str | os.PathLike) else source
+    return write(table, Path(out), ImportOptions(**options, columns=columns))
 
 
 def read_rollouts(run: "Run | str | os.PathLike[str]") -> "pandas.DataFrame":

@@ -24,6 +24,7 @@ from gmc.cli.panels import PANEL_OF, examples
 from gmc.cli.rewards import rewards_app
 from gmc.cli.rollout import rollout
 from gmc.cli.runs import runs
+from gmc.cli.shards import shards_app
 from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
 from gmc.cli.streams import prepare_streams
@@ -88,7 +89,14 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))(_command)
-_GROUPS = {"eval": eval_app, "lab": lab_app, "estimators": estimators_app, "delays": delays_app, "rewards": rewards_app}
+_GROUPS = {
+    "eval": eval_app,
+    "lab": lab_app,
+    "estimators": estimators_app,
+    "delays": delays_app,
+    "rewards": rewards_app,
+    "shards": shards_app,
+}
 for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         "estimator",
         "delay",
         "updates",
+        "start_version",
         "learning_rate",
         "model",
         "problems",
@@ -45,7 +46,11 @@ def train(
     ] = False,
     rollouts: Annotated[
         Path | None,
-        typer.Option("--rollouts", help="Bring in the version-0 rollouts of another run's folder.", show_default=False),
+        typer.Option(
+            "--rollouts",
+            help="Bring in the version-0 rollouts of another run; with --delay shards, of any version and origin.",
+            show_default=False,
+        ),
     ] = None,
     resume: options.ResumeOption = False,
     auto_resume: options.AutoResumeOption = False,

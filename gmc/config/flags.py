@@ -11,6 +11,7 @@ SETTING_OF = {
     "estimator": "estimator.name",
     "delay": "delay",
     "updates": "train.updates",
+    "start_version": "train.start_version",
     "learning_rate": "optimizer.learning_rate",
     "model": "model.source",
     "problems": "problems.source",

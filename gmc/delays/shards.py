@@ -36,8 +36,9 @@ class ShardsDelay(DelayModel):
             update = first_group // prompts
             if update < updates and shard.policy_version > update:
                 raise UsageError(
-                    f"--delay shards: update {update} would use batch {shard.batch}, which the later policy version "
-                    f"{shard.policy_version} generated; start from version {shard.policy_version} or leave that shard out"
+                    f"--delay shards: update {update} would use batch {shard.batch}, which a policy "
+                    f"{shard.policy_version - update} versions later generated; say which version the model is by "
+                    "--start-version, or leave that shard out"
                 )
             first_group += shard.groups
 

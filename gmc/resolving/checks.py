@@ -4,6 +4,7 @@ from gmc.config.settings import RunSettings
 from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
 from gmc.engines.registry import load_engine
+from gmc.errors import UsageError
 
 
 def check_sampling(settings: RunSettings) -> None:
@@ -17,4 +18,9 @@ def check_settings(settings: RunSettings) -> None:
     check_sampling(settings)
     rollout = settings.rollout
     context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, settings.train.updates)
-    delay_class(settings.delay).check(arguments_of(settings.delay), context)
+    delay = delay_class(settings.delay)
+    if settings.train.start_version and not delay.needs_existing_shards:
+        raise UsageError(
+            f"--start-version {settings.train.start_version}: only --delay shards trains on another's versions; leave it out"
+        )
+    delay.check(arguments_of(settings.delay), context)

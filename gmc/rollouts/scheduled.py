@@ -42,8 +42,8 @@ class ScheduledSource(RolloutSource):
 
     maker: None for a delay that generates nothing. spec: the delay as the user wrote it. planned_updates: the horizon N.
     stopping: polled between batches, so that a long filling can be interrupted. ranks: the processes that train together; each
-    keeps the same state, rank 0 alone writes shards. import_batch: imports a batch of version 0 from another run, when it is
-    there.
+    keeps the same state, rank 0 alone writes shards. start_version: which version of the shards the run's initial weights are.
+    import_batch: imports a batch of version 0 from another run, when it is there.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class ScheduledSource(RolloutSource):
         planned_updates: int,
         stopping: Callable[[], bool] = lambda: False,
         ranks: Ranks = ALONE,
+        start_version: int = 0,
         import_batch: Callable[[int], StoredShard | None] = lambda batch: None,
     ) -> None:
         self._store = store
@@ -65,6 +66,7 @@ class ScheduledSource(RolloutSource):
         self._planned_updates = planned_updates
         self._stopping = stopping
         self._ranks = ranks
+        self._start_version = start_version
         self._import_batch = import_batch
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
@@ -238,6 +240,14 @@ class ScheduledSource(RolloutSource):
                 "them with --delay shards"
             )
 
+    def _counted(self, row: Rollout) -> Rollout:
+        """The row with versions counted from this run's initial weights."""
+        first, own = self._start_version, row.token_versions
+        if not first:
+            return row
+        shifted = None if own is None else [version - first for version in own]
+        return replace(row, policy_version=row.policy_version - first, token_versions=shifted)
+
     def _group(self, reference: GroupRef) -> list[Rollout]:
         stored = self._stored.get(reference.batch)
         if stored is None:
@@ -245,7 +255,7 @@ class ScheduledSource(RolloutSource):
         if reference.batch not in self._cache:
             while len(self._cache) >= CACHED_SHARDS:
                 self._cache.pop(next(iter(self._cache)))
-            self._cache[reference.batch] = self._store.read(stored).rollouts
+            self._cache[reference.batch] = [self._counted(row) for row in self._store.read(stored).rollouts]
         group = [row for row in self._cache[reference.batch] if row.group == reference.group]
         if not group:
             raise DataError(f"{stored.path}: it has no group {reference.group}")

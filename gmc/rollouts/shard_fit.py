@@ -49,6 +49,7 @@ class ShardCheck:
     def __init__(self, settings: RunSettings, model: LanguageModel, initial_hash: str) -> None:
         rollout = settings.rollout
         self._initial_hash = initial_hash
+        self._start_version = settings.train.start_version
         self._rewards = tuple(settings.reward.parts)
         self._wanted: dict[str, Any] = {
             "tokenizer hash": tokenizer_hash(model.tokenizer),
@@ -68,7 +69,7 @@ class ShardCheck:
             "rollout.group_size": metadata.group_size,
         }
         wanted = self._wanted | {"run id": metadata.run_id if run_id is None else run_id}
-        if stored.version == 0:
+        if stored.version == self._start_version and metadata.weights_hash:  # imported ones need not know it
             found["weights hash"], wanted["weights hash"] = metadata.weights_hash, self._initial_hash
         for what, value in found.items():
             if value != wanted[what]:
@@ -102,7 +103,7 @@ def planned_updates(settings: RunSettings, store: RolloutStore) -> int:
     delay, wanted = delay_class(settings.delay), settings.train.updates
     if delay.generates:
         return wanted
-    rollout, shards = settings.rollout, shard_contents(store)
+    rollout, shards = settings.rollout, shard_contents(store, settings.train.start_version)
     context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, wanted, shards)
     available = delay.horizon(arguments_of(settings.delay), context)
     if available == 0:
@@ -110,6 +111,11 @@ def planned_updates(settings: RunSettings, store: RolloutStore) -> int:
     return wanted if available is None else min(wanted, available)
 
 
-def shard_contents(store: RolloutStore) -> list[ShardContents]:
-    """Batch, version and number of groups of every shard on disk."""
-    return [ShardContents(stored.batch, stored.version, len(read_lengths(stored.path))) for stored in store.list()]
+def shard_contents(store: RolloutStore, start_version: int = 0) -> list[ShardContents]:
+    """Batch, version and number of groups of every shard on disk.
+
+    Versions count from `start_version`, that of the run's initial weights: those before it are negative.
+    """
+    return [
+        ShardContents(stored.batch, stored.version - start_version, len(read_lengths(stored.path))) for stored in store.list()
+    ]

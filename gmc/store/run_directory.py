@@ -214,8 +214,10 @@ class RunDirectory:
 
     @classmethod
     def rollouts_of(cls, path: Path) -> Path:
-        """The folder of shards meant by `path`: a run's own, when `path` is a run, else `path` itself."""
-        return cls.open(path).rollouts if (path / RUN_FILE).is_file() else path
+        """The folder of shards meant by `path`: a run's own, the rollouts/ in a folder that has one, else `path` itself."""
+        if (path / RUN_FILE).is_file():
+            return cls.open(path).rollouts
+        return path / "rollouts" if (path / "rollouts").is_dir() else path
 
     @property
     def has_trained(self) -> bool:

@@ -4,6 +4,7 @@ import logging
 
 import torch
 
+from gmc.delays.registry import delay_class
 from gmc.errors import DataError
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.store.checkpoints import Checkpoint, prune_checkpoints
@@ -40,7 +41,8 @@ def rewind(place: Place, version: int) -> None:
     for path in (run.used, run.metrics):
         if cut := cut_log(path, version):
             log.info("%s", cut)
-    if moved := place.store.set_aside(version):
+    generates = not delay_class(place.settings.delay).needs_existing_shards  # versions of imported shards are not this run's
+    if generates and (moved := place.store.set_aside(version)):
         log.info("set aside %d rollout batches of versions after %d, which will be generated again", len(moved), version)
     if moved := set_aside_policies(run.policies, version):
         log.info("set aside %d published policies of versions after %d", len(moved), version)

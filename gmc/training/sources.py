@@ -24,17 +24,19 @@ log = logging.getLogger(__name__)
 
 
 def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
-    """The rollouts of another run, to be imported one by one; all at once where nothing asks for single batches."""
+    """Rollouts from elsewhere, to be imported one by one; all at once where nothing asks for single batches."""
     if rollouts_from is None:
         return None
+    delay, start_version = delay_class(place.settings.delay), place.settings.train.start_version
     imports = Imports(
         place.store,
         rollouts_from,
         weights_hash=place.initial_hash,
         tokenizer_hash=tokenizer_hash(place.model.tokenizer),
         check=partial(ShardCheck(place.settings, place.model, place.initial_hash), run_id=None),
+        every_version=delay.needs_existing_shards,
+        start_version=start_version,
     )
-    delay = delay_class(place.settings.delay)
     if delay.live or not delay.generates:
         place.ranks.from_rank_0(lambda: [imports.copy(batch) for batch in imports.batches])
     return imports
@@ -55,7 +57,7 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         group_size=rollout.group_size,
         seed=settings.seed,
         updates=updater.planned_updates,
-        shards=shard_contents(place.store) if delay.needs_existing_shards else (),
+        shards=shard_contents(place.store, settings.train.start_version) if delay.needs_existing_shards else (),
     )
     return ScheduledSource(
         place.store,
@@ -65,6 +67,7 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         planned_updates=updater.planned_updates,
         stopping=lambda: ranks.any(place.stopping()),
         ranks=ranks,
+        start_version=settings.train.start_version,
         import_batch=imports.copy if imports else lambda batch: None,
     )
 

@@ -1,0 +1,207 @@
+"""Rollouts of other samplers: what is read, what is refused by row and column, and the examples of docs/shards.md at work."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import gmc
+from gmc.cli.app import app
+from gmc.errors import DataError, UsageError
+from gmc.generation.importing import ImportOptions, import_rollouts
+from gmc.models import load_model
+from gmc.scoring.scorer import Scorer
+from gmc.store.files import read_jsonl
+from gmc.store.shards.reader import read_shard
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "shards.md").read_text("utf-8")
+IMPORTING = PAGE.split("## Rollouts of another sampler")[1]
+SMALL = ("--set", "rollout.max_tokens=12")
+runner = CliRunner()
+
+
+def rows(**changes):
+    """Two groups of two responses, as JSON objects; changes: of the third row."""
+    made = [
+        {"uid": uid, "prompt": f"Problem: {uid}\n", "response_token_ids": ids, "logprobs": [-0.5] * len(ids), "reward": reward,
+         "policy_version": 3}
+        for uid, ids, reward in (("1+1", [20, 21], 1.0), ("1+1", [22], 0.0), ("2+2", [23, 24, 25], -2.5), ("2+2", [], 0.5))
+    ]  # fmt: skip
+    made[2] |= changes
+    return made
+
+
+def saved(path, made):
+    path.write_text("".join(json.dumps(row) + "\n" for row in made))
+    return path
+
+
+def run(tmp_path, made, **options):
+    return import_rollouts(saved(tmp_path / "t.jsonl", made), tmp_path / "out", ImportOptions(**options))
+
+
+@pytest.mark.unit
+def test_rows_become_shards_whatever_their_order(tmp_path):
+    made = rows()
+    summary = run(tmp_path, [made[0], made[2], made[1], made[3]])
+    assert (summary.files, summary.groups, summary.group_size, summary.first_version) == (1, 2, 2, 3)
+    (path,) = summary.folder.glob("*.parquet")
+    assert path.name == "b000000-v000003.parquet"
+    shard = read_shard(path)
+    assert [(row.problem_id, row.group, row.sample, row.reward) for row in shard.rollouts] == [
+        ("1+1", 0, 0, 1.0), ("1+1", 0, 1, 0.0), ("2+2", 1, 0, -2.5), ("2+2", 1, 1, 0.5)
+    ]  # fmt: skip
+    assert shard.rollouts[2].engine_logprobs == [-0.5] * 3
+    assert shard.rollouts[2].response_token_ids == [23, 24, 25]
+    assert (shard.metadata.logprob_kinds, shard.metadata.rewards, shard.metadata.weights_hash) == (("engine",), (), "")
+    outcome = runner.invoke(app, ["shards", "check", str(tmp_path / "out"), "--json"])
+    assert json.loads(outcome.stdout)["shards"][0]["policy_versions"] == [3]
+
+
+@pytest.mark.unit
+def test_every_version_has_its_files_and_files_have_at_most_so_many_groups(tmp_path):
+    made = [row | {"policy_version": version, "uid": f"{row['uid']}/{version}"} for version in (7, 3) for row in rows()]
+    summary = run(tmp_path, made, prompts=1)
+    names = sorted(path.name for path in summary.folder.iterdir())
+    assert names == [f"b00000{n}-v00000{v}.parquet" for n, v in enumerate((3, 3, 7, 7))]
+
+
+BAD = [
+    ({"reward": "good"}, "line 3, column reward: 'good' is no finite number"),
+    ({"reward": None}, "line 3, column reward: None is no finite number"),
+    ({"logprobs": [-0.5]}, "line 3, column logprobs: 1 values for 3 response tokens"),
+    ({"logprobs": [-0.5, 0.5, -1]}, "line 3, column logprobs: a log-probability is finite and at most 0"),
+    ({"logprobs": "none"}, "line 3, column logprobs: no list of numbers"),
+    ({"response_token_ids": [1, 2, 99999]}, "line 3, column response_token_ids: no list of token ids below"),
+    ({"response_token_ids": [1.5, 2, 3]}, "line 3, column response_token_ids: no list of token ids"),
+    ({"policy_version": 4}, "line 4, column policy_version: 3, and its group, which begins in line 3, has 4"),
+    ({"policy_version": -1}, "line 3, column policy_version: -1 is no whole number"),
+    ({"prompt": "Problem: 9\n"}, "line 4, column prompt: not the prompt of its group"),
+    ({"finish_reason": "eos"}, "line 3, column finish_reason: 'eos' is not"),
+    ({"uid": "1+1", "prompt": "Problem: 1+1\n"}, "column uid: its group has"),
+]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("change", "words"), BAD, ids=[words for _, words in BAD])
+def test_a_bad_value_is_named_by_row_and_column_and_nothing_is_written(tmp_path, change, words):
+    with pytest.raises(DataError, match=re.escape(words)) as caught:
+        run(tmp_path, rows(**change))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.unit
+def test_what_the_table_lacks_is_said_with_the_cure(tmp_path):
+    def without(name):
+        return [{key: value for key, value in row.items() if key != name} for row in rows()]
+
+    with pytest.raises(UsageError, match="let --score compute them"):
+        run(tmp_path, without("logprobs"))
+    with pytest.raises(UsageError, match="say which version sampled with --policy-version"):
+        run(tmp_path, without("policy_version"))
+    with pytest.raises(UsageError, match=r"no column for reward .*name it by --column reward=ITS_NAME"):
+        run(tmp_path, without("reward"))
+    with pytest.raises(UsageError, match="no column total"):
+        run(tmp_path, rows(), columns=(("reward", "total"),))
+    with pytest.raises(UsageError, match="there is no such thing"):
+        run(tmp_path, rows(), columns=(("prize", "total"),))
+    with pytest.raises(UsageError, match="import one version at a time"):
+        run(tmp_path, [row | {"policy_version": 3 + (row["uid"] == "2+2")} for row in rows()], score=True)
+    with pytest.raises(DataError, match="no such file"):
+        import_rollouts(tmp_path / "none.jsonl", tmp_path / "out", ImportOptions())
+    run(tmp_path, rows())
+    with pytest.raises(UsageError, match="choose another --out"):
+        run(tmp_path, rows())
+
+
+@pytest.mark.unit
+def test_scores_are_those_of_the_model(tmp_path):
+    made = [{key: value for key, value in row.items() if key != "logprobs"} for row in rows()]
+    (path,) = run(tmp_path, made, score=True).folder.glob("*.parquet")
+    shard = read_shard(path)
+    first = shard.rollouts[0]
+    alone = Scorer(load_model("embedded")).score([first.prompt_token_ids], [[first.response_token_ids]])
+    assert first.trainer_logprobs == pytest.approx(alone.logp_BT[0, :2].tolist(), abs=1e-5)
+    assert shard.metadata.logprob_kinds == ("trainer",)
+
+
+@pytest.mark.train
+def test_the_delay_of_imported_rollouts_counts_from_the_start_version(tmp_path):
+    made = [row | {"policy_version": version, "uid": f"{row['uid']}/{version}"} for version in (3, 7) for row in rows()]
+    run(tmp_path, made)
+
+    def train(name, **flags):
+        return gmc.train(tmp_path / name, rollouts=tmp_path / "out", delay="shards", updates=2, prompts=2, group_size=2,
+                         logprobs="engine", max_tokens=12, **flags)  # fmt: skip
+
+    train("run", start_version=9, settings={"train.checkpoint_every": 1})
+    assert [one["delay/mean"] for one in read_jsonl(tmp_path / "run" / "metrics.jsonl")] == [6.0, 3.0]
+    with pytest.raises(UsageError, match="update 0 would use batch 0, which a policy 3 versions later generated"):
+        train("other")
+    with pytest.raises(UsageError, match="would use batch 1, which a policy 3 versions later"):
+        train("third", start_version=3)
+    with pytest.raises(UsageError, match="only --delay shards"):
+        gmc.train(tmp_path / "fourth", delay=0, start_version=3)
+    again = train("run", start_version=9, resume=True)
+    assert again.finished
+    assert len(list((tmp_path / "run" / "rollouts").glob("*.parquet"))) == 2
+
+
+@pytest.mark.train
+def test_the_pandas_example_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", IMPORTING, re.DOTALL)
+    exec(compile(code, "docs/shards.md", "exec"), {})
+    (logged,) = read_jsonl(tmp_path / "runs" / "on-theirs" / "metrics.jsonl")
+    assert logged["delay/mean"] == 0
+    assert logged["reward/mean"] == (1 + 0 + 0.5 + 0) / 4
+
+
+def texts():
+    return [("Problem: What is $2+2$?\nSolution:\n", text) for text in (r"\boxed{4}", r"\boxed{5}")] + [
+        ("Problem: What is $3+3$?\nSolution:\n", text) for text in (r"\boxed{6}", "7")
+    ]
+
+
+def trl_dump(path):
+    pd.DataFrame(
+        {
+            "step": [1] * 4,
+            "prompt": [prompt for prompt, _ in texts()],
+            "completion": [text for _, text in texts()],
+            "accuracy_reward": [1.0, 0.0, 1.0, 0.0],
+            "advantage": [0.7, -0.7, 0.7, -0.7],
+        }
+    ).to_parquet(path)
+
+
+def verl_dump(path):
+    lines = [
+        {"input": prompt, "output": text, "gts": "4", "score": float(number % 2 == 0), "step": 1}
+        for number, (prompt, text) in enumerate(texts())
+    ]
+    saved(path, lines)
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("heading", "file", "dump"),
+    [("From TRL's completions", "completions_00000.parquet", trl_dump), ("From verl's rollout dump", "1.jsonl", verl_dump)],
+)
+def test_the_commands_of_the_page_run_on_files_of_that_form(tmp_path, monkeypatch, heading, file, dump):
+    monkeypatch.chdir(tmp_path)
+    dump(tmp_path / file)
+    block = re.findall(r"```bash\n(.*?)```", IMPORTING.split(heading)[1], re.DOTALL)[0]
+    for line in block.strip().splitlines():
+        words = shlex.split(line)
+        more = SMALL if words[1] == "train" else ()
+        outcome = runner.invoke(app, [*words[1:], *more], catch_exceptions=False)
+        assert outcome.exit_code == 0, outcome.stderr
+    (logged,) = read_jsonl(next((tmp_path / "runs").glob("*/metrics.jsonl")))
+    assert logged["reward/mean"] == 0.5
+    assert logged["ratio/log_rho_max"] == pytest.approx(0, abs=1e-4)  # scored by the policy that trains
