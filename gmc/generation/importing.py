@@ -16,11 +16,12 @@ from gmc.errors import DataError, UsageError
 from gmc.generation.frames import Frame, numbers, read_frame
 from gmc.models import LanguageModel, load_model, tokenizer_hash, weights_hash
 from gmc.scoring.scorer import Scorer
-from gmc.store.files import fsync_directory, temporary_name
+from gmc.store.files import fsync_directory
 from gmc.store.run_directory import rollout_name
 from gmc.store.shards.groups import in_groups, token_ids
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.writer import write_shard
+from gmc.store.temporary import temporary_name
 
 if TYPE_CHECKING:
     import pandas
