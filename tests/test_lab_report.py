@@ -141,6 +141,16 @@ def test_the_interquartile_mean_is_of_the_middle_half_with_a_stratified_bootstra
     assert middle_of_many(arm).value == pytest.approx(0.4)
 
 
+def test_other_rewards_are_no_percentages(tmp_path):
+    path = write_results(tmp_path / "r.jsonl")
+    path.write_text(path.read_text().replace('"samples": 4', '"samples": 4, "binary": false'))
+    report = make_report([path])
+    assert not report.found.binary
+    assert f"| gmc |  | {mean(SCORES['gmc']):.3g} ±" in report.markdown()
+    assert "final, %" not in report.markdown()
+    assert not any("correct, %" in plot.svg for plot in report.plots())
+
+
 class Page(HTMLParser):
     """Notes what a page loads, and whether its tags close."""
 
@@ -212,7 +222,7 @@ def test_the_command_writes_and_says_what_it_found(tmp_path):
     record = json.loads(result.stdout)
     assert [each["second"] for each in record["comparisons"]] == ["tic", "grpo"]
     assert (tmp_path / "out" / "report.html").is_file()
-    assert "tic − gmc, final: -4.3" in result.stderr
+    assert "tic − gmc, final: -4.25 ± " in result.stderr
     refused = CliRunner().invoke(app, ["lab", "report", str(path), "--baseline", "vcpo", "--out", str(tmp_path / "no")])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "--baseline vcpo: the arms are gmc, tic, grpo" in refused.stderr

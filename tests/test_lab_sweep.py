@@ -67,26 +67,26 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_results_of_an_undisturbed_one(
         "settings": {
             "delay": "ramp:2",
             "rollout": {"prompts": 2, "group_size": 2, "max_tokens": 12},
-            "train": {"updates": 8, "checkpoint_every": 2},
+            "train": {"updates": 6, "checkpoint_every": 2},
             "eval": {"limit": 8, "samples": 1, "greedy": False},
         },
         "arms": {"gmc": {}, "grpo": {}},
         "axes": {"optimizer.learning_rate": [4e-4]},
         "select": {"seeds": [100], "axes": ["optimizer.learning_rate"]},
         "seeds": [0],
-        "curve": {"every": 4, "limit": 8},
+        "curve": {"every": 3, "limit": 8},
         "keep": False,
     }
     whole, killed = write_sweep(tmp_path / "a", **changed), write_sweep(tmp_path / "b", **changed)
     finish(whole)
     out = tmp_path / "b" / "out"
-    process = sweep(killed, "--jobs", "2")
+    process = sweep(killed)
     wait_for(lambda: any(out.glob("runs/*/checkpoints/u000002*")) or any(out.glob("runs/*/policies/*")))
     process.kill()
     process.communicate()
     wait_for(lambda: no_worker_left(out), 60)
     assert len(read_results(out / "results.jsonl").records) < 4
-    said = finish(killed, "--jobs", "2")
+    said = finish(killed)
     assert no_worker_left(out)
     first, second = (read_results(tmp_path / name / "out" / "results.jsonl").records for name in "ab")
 
@@ -98,7 +98,7 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_results_of_an_undisturbed_one(
     assert [(r.arm, r.stage, r.seed, r.status) for r in first] == [
         (arm, stage, seed, "finished") for stage, seed in (("tuning", 100), ("verdict", 0)) for arm in ("gmc", "grpo")
     ]
-    assert [point["version"] for point in first[0].curve] == [0, 4, 8]
+    assert [point["version"] for point in first[0].curve] == [0, 3, 6]
     assert not any(out.glob("runs/*"))  # keep = false
     assert "4 runs are in" in said
     lines = (out / "results.jsonl").read_text()

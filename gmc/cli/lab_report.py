@@ -28,11 +28,12 @@ def report(
     for note in made.found.notes:
         write_line(note)
     for each in made.compared:
-        reach = "" if each.paired.reach is None else f" ± {100 * each.paired.reach:.1f}"
+        scale, unit = (100, "points") if made.found.binary else (1, "of reward")
+        reach = "" if each.paired.reach is None else f" ± {scale * each.paired.reach:.3g}"
         corrected = "" if each.holm is None else f", p {each.holm:.2g} by Holm over {len(made.compared)}"
         where = f" at {each.first.context}" if each.first.context else ""
         write_line(
-            f"{each.second.name} − {each.first.name}{where}, {each.measure}: {100 * each.paired.mean:+.1f}{reach} points, "
+            f"{each.second.name} − {each.first.name}{where}, {each.measure}: {scale * each.paired.mean:+.3g}{reach} {unit}, "
             f"{each.paired.seeds} seeds{corrected}"
         )
     write_line(f"{files[0]} and {len(files) - 1} files beside it")

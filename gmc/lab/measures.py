@@ -16,6 +16,11 @@ def main_score(names: Sequence[str]) -> str:
     return next((name for name in names if name.startswith("avg@")), "greedy" if "greedy" in names else names[0])
 
 
+def is_binary(record: RunRecord) -> bool:
+    """Whether the run's main scores are shares of right answers, and not means of some other reward."""
+    return all(scores[main_score([*scores])].get("binary", True) for scores in record.scores.values())
+
+
 def final_score(record: RunRecord) -> float | None:
     """The last policy's main score, each benchmark counting once; None for a run without an evaluation."""
     values = [scores[main_score([*scores])]["value"] for scores in record.scores.values()]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from gmc.lab.measures import area, curve_points, final_score
 from gmc.lab.report_input import ReportInput
 from gmc.lab.report_numbers import Difference, drop, middle_of_many, of_runs, reached, trained
-from gmc.lab.report_tables import NUMBER, PERCENT, POINTS, Cell, Column, Table
+from gmc.lab.report_tables import NUMBER, PERCENT, POINTS, Cell, Column, Table, cell_text
 from gmc.lab.results import RunRecord
 from gmc.lab.selection import at_an_end
 from gmc.lab.sweep_plan import values_text
@@ -21,20 +21,28 @@ def tables_of(found: ReportInput, compared: list[Difference]) -> list[Table]:
 
 
 def _scores(found: ReportInput) -> Table:
-    level = found.compare.reach if found.compare else None
+    level, share, points = found.compare.reach if found.compare else None, *_kinds(found)
     columns = [
         Column("arm"),
         Column("setting"),
-        Column("final", PERCENT),
-        Column("curve area", PERCENT),
-        Column("worst drop, points", POINTS),
-        Column("training reward, last 50", PERCENT),
-        *([Column(f"updates to {100 * level:g} %", NUMBER), Column("reached by")] if level else []),
-        *([Column("interquartile mean", PERCENT)] if _has_many(found) else []),
+        Column("final", share),
+        Column("curve area", share),
+        Column("worst drop", points),
+        Column("training reward, last 50", share),
+        *(
+            [Column(f"updates to {f'{100 * level:g} %' if found.binary else level}", NUMBER), Column("reached by")]
+            if level
+            else []
+        ),
+        *([Column("interquartile mean", share)] if _has_many(found) else []),
         Column("chosen"),
         Column("seeds"),
     ]
     rows: list[list[Cell]] = []
+
+    def shown(value: float) -> str:
+        return cell_text(value, share)
+
     for arm in found.arms:
         row: list[Cell] = [arm.name, arm.context, of_runs(arm, final_score)]
         row += [of_runs(arm, lambda run: area(curve_points(run))), of_runs(arm, drop), of_runs(arm, trained("reward_last"))]
@@ -43,7 +51,7 @@ def _scores(found: ReportInput) -> Table:
             row += [there.updates, f"{there.updates.runs if there.updates else 0} of {there.of}"]
         if _has_many(found):
             middle = middle_of_many(arm)
-            row += [None if middle is None else f"{100 * middle.value:.1f} [{100 * middle.low:.1f}, {100 * middle.high:.1f}]"]
+            row += [None if middle is None else " ".join((shown(middle.value), f"[{shown(middle.low)}, {shown(middle.high)}]"))]
         rows.append([*row, ", ".join(values_text(arm.chosen)), " ".join(map(str, arm.seeds))])
     note = (
         "Mean over training runs ± half of Student's 95 % interval over seeds. final: the last policy's avg@n (else greedy) on "
@@ -57,17 +65,23 @@ def _scores(found: ReportInput) -> Table:
     return Table("scores", "Scores", columns, rows, note)
 
 
+def _kinds(found: ReportInput) -> tuple[str, str]:
+    """How scores and their differences are shown: in percent and points, or as plain numbers for other rewards."""
+    return (PERCENT, POINTS) if found.binary else (NUMBER, NUMBER)
+
+
 def _has_many(found: ReportInput) -> bool:
     return any(middle_of_many(arm) is not None for arm in found.arms)
 
 
 def _compared(found: ReportInput, compared: list[Difference]) -> Table:
+    points = _kinds(found)[1]
     columns = [
         Column("difference"),
         Column("setting"),
         Column("measure"),
-        Column("points", POINTS),
-        Column("± 95 %", POINTS),
+        Column("mean" if points == NUMBER else "points", points),
+        Column("± 95 %", points),
         Column("p", NUMBER),
         Column("p, Holm", NUMBER),
         Column("ahead on"),
@@ -87,7 +101,7 @@ def _compared(found: ReportInput, compared: list[Difference]) -> Table:
     ]
     tested = sum(each.holm is not None for each in compared)
     note = (
-        f"Differences of runs that share a seed, with Student's 95 % interval of their mean, in points of accuracy. {tested} "
+        f"Differences of runs that share a seed, with Student's 95 % interval of their mean. {tested} "
         "comparisons were declared and made; Holm's p-values account for all of them: below 0.05 a difference is unlikely to "
         "be chance even though many were looked at. The intervals are not widened for their number."
     )
@@ -122,16 +136,17 @@ def _health(found: ReportInput) -> Table:
 
 
 def _tuning(found: ReportInput) -> Table:
+    share = _kinds(found)[0]
     axes = list(dict.fromkeys(key for _, each, _ in found.tuned for key in each.chosen))
     rows: list[list[Cell]] = []
     for sweep, each, best in found.tuned:
         ends = ", ".join(key.rpartition(".")[2] for key in at_an_end(sweep, each)) if best else ""
         verdict = f"chosen, at the end of {ends}" if ends else "chosen" if best else ""
         values = [str(each.chosen.get(key, "–")) for key in axes]
-        scores = " ".join("–" if score is None else f"{100 * score:.1f}" for score in each.scores)
+        scores = " ".join(cell_text(score, share) for score in each.scores)
         rows.append([each.arm, ", ".join(values_text(each.rest)), *values, each.mean, scores, verdict])
     columns = [Column("arm"), Column("setting"), *(Column(key.rpartition(".")[2]) for key in axes)]
-    columns += [Column("mean", PERCENT), Column("each seed, %"), Column("")]
+    columns += [Column("mean", share), Column("each seed"), Column("")]
     seeds = ", ".join(map(str, sorted(found.tuning_seeds)))
     note = (
         f"Scores on the tuning seeds ({seeds}), which no verdict uses. The best of many cells looks better here than it is, so "

@@ -7,6 +7,7 @@ from typing import Any
 
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.arms import group_by_arm, read_trained_run
+from gmc.lab.measures import is_binary
 from gmc.lab.results import FINISHED, Results, RunRecord
 from gmc.lab.results_of_run import collect_run
 from gmc.lab.selection import Candidate, candidates, winners
@@ -60,6 +61,11 @@ class ReportInput:
     def records(self) -> list[RunRecord]:
         """Every run of the verdict."""
         return [run for arm in self.arms for run in (*arm.runs, *arm.failed)]
+
+    @property
+    def binary(self) -> bool:
+        """Whether every score is a share of right answers, to be shown in percent."""
+        return all(is_binary(run) for run in self.records)
 
     def contexts(self) -> list[str]:
         """The different values of the axes, in order."""

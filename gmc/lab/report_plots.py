@@ -53,7 +53,7 @@ def plots_of(found: ReportInput, compared: Sequence[Difference]) -> list[Plot]:
     made = [
         *_curves(found, "curve", "Held-out score", lambda run: _unzip(curve_points(run)), HOW_CURVE),
         *_curves(found, "reward", "Training reward", lambda run: _windows(run, "update", "reward/mean"), HOW_REWARD),
-        _forest(compared),
+        _forest(found, compared),
         _against_delay(found),
         *_tuning(found),
         _stability(found),
@@ -113,6 +113,14 @@ def _svg(draw: Callable[["Figure"], None], height: float = 1.0) -> str:
     return text[text.index("<svg") :]
 
 
+def _scale(found: ReportInput) -> float:
+    return 100.0 if found.binary else 1.0
+
+
+def _unit(found: ReportInput) -> str:
+    return "correct, %" if found.binary else "reward"
+
+
 def _styles(arms: Sequence[ReportArm]) -> Mapping[str, tuple[str, str]]:
     names = list(dict.fromkeys(arm.name for arm in arms))
     return {name: (COLORS[n % len(COLORS)], DASHES[n % len(DASHES)]) for n, name in enumerate(names)}
@@ -140,8 +148,8 @@ def _curves(found: ReportInput, name: str, title: str, line: Callable[[RunRecord
         def draw(figure: "Figure", shown: list[tuple[ReportArm, list[Line]]] = shown) -> None:
             axes = figure.subplots()
             for arm, lines in shown:
-                _band(axes, arm.name, lines, styles[arm.name])
-            axes.set(xlabel="update", ylabel="correct, %")
+                _band(axes, arm.name, lines, styles[arm.name], _scale(found))
+            axes.set(xlabel="update", ylabel=_unit(found))
             figure.legend(loc="outside lower center", ncols=3)
 
         where = f": {context}" if context else ""
@@ -149,10 +157,10 @@ def _curves(found: ReportInput, name: str, title: str, line: Callable[[RunRecord
     return plots
 
 
-def _band(axes: "Axes", label: str, lines: Sequence[Line], style: tuple[str, str]) -> None:
+def _band(axes: "Axes", label: str, lines: Sequence[Line], style: tuple[str, str], scale: float) -> None:
     """Mean and interval where all runs have a point."""
     common = sorted(set.intersection(*(set(xs) for xs, _ in lines)))
-    values = 100 * np.array([[ys[list(xs).index(x)] for x in common] for xs, ys in lines])
+    values = scale * np.array([[ys[list(xs).index(x)] for x in common] for xs, ys in lines])
     axes.plot(common, values.mean(axis=0), style[1], color=style[0], label=label, marker="o", markersize=2.5)
     intervals = [seed_interval(column.tolist()) for column in values.T]
     if all(interval is not None for interval in intervals):
@@ -160,8 +168,8 @@ def _band(axes: "Axes", label: str, lines: Sequence[Line], style: tuple[str, str
         axes.fill_between(common, low, high, color=style[0], alpha=0.15, linewidth=0)
 
 
-def _forest(compared: Sequence[Difference]) -> Plot | None:
-    known = [each for each in compared if each.paired.reach is not None]
+def _forest(found: ReportInput, compared: Sequence[Difference]) -> Plot | None:
+    known, scale = [each for each in compared if each.paired.reach is not None], _scale(found)
     if not known:
         return None
 
@@ -169,14 +177,14 @@ def _forest(compared: Sequence[Difference]) -> Plot | None:
         axes = figure.subplots()
         for place, each in enumerate(reversed(known)):
             sure = each.holm is not None and each.holm < 0.05
-            mean, reach = 100 * each.paired.mean, 100 * (each.paired.reach or 0.0)
+            mean, reach = scale * each.paired.mean, scale * (each.paired.reach or 0.0)
             axes.errorbar(
                 mean, place, xerr=reach, fmt="o", color=COLORS[0], markerfacecolor=COLORS[0] if sure else "white", capsize=2
             )
         labels = ["\n".join(filter(None, _forest_label(each, known))) for each in reversed(known)]
         axes.set_yticks(range(len(known)), labels, fontsize=8)
         axes.axvline(0, color="black", linewidth=0.8)
-        axes.set(xlabel="difference, points", ylim=(-0.6, len(known) - 0.4))
+        axes.set(xlabel="difference, points" if found.binary else "difference of rewards", ylim=(-0.6, len(known) - 0.4))
 
     return Plot("forest", "Paired differences", _svg(draw, max(0.6, 0.17 * len(known) + 0.3)), HOW_FOREST)
 
@@ -190,10 +198,11 @@ def _forest_label(each: Difference, known: Sequence[Difference]) -> tuple[str, s
 
 def _against_delay(found: ReportInput) -> Plot | None:
     points: dict[str, list[tuple[float, float, float]]] = {}
+    scale = _scale(found)
     for arm in found.arms:
         delay, score = of_runs(arm, trained("delay_mean")), of_runs(arm, final_score)
         if delay is not None and score is not None:
-            points.setdefault(arm.name, []).append((delay.mean, 100 * score.mean, 100 * (score.reach or 0.0)))
+            points.setdefault(arm.name, []).append((delay.mean, scale * score.mean, scale * (score.reach or 0.0)))
     delays = {round(x, 1) for each in points.values() for x, _, _ in each}
     if len(delays) < 2:
         return None
@@ -206,7 +215,7 @@ def _against_delay(found: ReportInput) -> Plot | None:
             axes.errorbar(
                 xs, ys, yerr=reach, label=name, color=styles[name][0], linestyle=styles[name][1], marker="o", capsize=2
             )
-        axes.set(xlabel="mean delay, updates", ylabel="final score, %")
+        axes.set(xlabel="mean delay, updates", ylabel=f"final score: {_unit(found)}")
         figure.legend(loc="outside lower center", ncols=3)
 
     return Plot("delay", "Score against delay", _svg(draw, 1.15), HOW_DELAY)
@@ -221,7 +230,7 @@ def _tuning(found: ReportInput) -> list[Plot | None]:
         lines: dict[str, list[tuple[float, list[float]]]] = {}
         for each in cells:
             rate = each.chosen.get("optimizer.learning_rate")
-            known = [100 * score for score in each.scores if score is not None]
+            known = [_scale(found) * score for score in each.scores if score is not None]
             if isinstance(rate, float) and known:
                 other = [f"{k.rpartition('.')[2]} {v}" for k, v in each.chosen.items() if k != "optimizer.learning_rate"]
                 lines.setdefault(", ".join(other) or arm, []).append((rate, known))
@@ -236,7 +245,7 @@ def _tuning(found: ReportInput) -> list[Plot | None]:
                 axes.plot(rates, [np.mean(ys) for _, ys in ordered], DASHES[number % 4], color=color, label=label)
                 axes.scatter([r for r, ys in ordered for _ in ys], [y for _, ys in ordered for y in ys], color=color, s=12)
             ticks = sorted({rate for cells in lines.values() for rate, _ in cells})
-            axes.set(xscale="log", xlabel="learning rate", ylabel="correct, %")
+            axes.set(xscale="log", xlabel="learning rate", ylabel=_unit(found))
             axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.minorticks_off()
             figure.legend(loc="outside lower center", ncols=2)
@@ -247,7 +256,8 @@ def _tuning(found: ReportInput) -> list[Plot | None]:
 
 
 def _stability(found: ReportInput) -> Plot | None:
-    shown = [(arm, values) for arm in found.arms if (values := [100 * d for run in arm.runs if (d := drop(run)) is not None])]
+    drops = [(arm, [_scale(found) * d for run in arm.runs if (d := drop(run)) is not None]) for arm in found.arms]
+    shown = [(arm, values) for arm, values in drops if values]
     if not shown:
         return None
     styles = _styles(found.arms)
@@ -259,7 +269,7 @@ def _stability(found: ReportInput) -> Plot | None:
             axes.scatter(values, [place] * len(values), color=styles[arm.name][0], s=12, zorder=3)
         labels = ["\n".join(filter(None, (arm.name, arm.context[:28]))) for arm, _ in reversed(shown)]
         axes.set_yticks(range(len(shown)), labels, fontsize=8)
-        axes.set(xlabel="worst drop, points")
+        axes.set(xlabel="worst drop, points" if found.binary else "worst drop of the reward")
 
     return Plot("stability", "Stability", _svg(draw, max(0.6, 0.15 * len(shown) + 0.3)), HOW_STABILITY)
 

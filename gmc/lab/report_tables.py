@@ -34,7 +34,7 @@ class Table:
 
     def texts(self) -> list[list[str]]:
         """Every row as a person reads it."""
-        return [[_text(cell, column.kind) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
+        return [[cell_text(cell, column.kind) for cell, column in zip(row, self.columns, strict=True)] for row in self.rows]
 
     def markdown(self) -> str:
         """A pipe table below its title, with the note."""
@@ -88,12 +88,13 @@ def _heading(column: Column) -> str:
     return f"{column.name}, %" if column.kind == PERCENT else column.name
 
 
-def _text(cell: Cell, kind: str) -> str:
+def cell_text(cell: Cell, kind: str) -> str:
+    """A cell as a person reads it."""
     if cell is None:
         return "–"
     if isinstance(cell, Over):
-        mean = _text(cell.mean, kind)
-        return mean if cell.reach is None else f"{mean} ± {_text(cell.reach, kind)}"
+        mean = cell_text(cell.mean, kind)
+        return mean if cell.reach is None else f"{mean} ± {cell_text(cell.reach, kind)}"
     if isinstance(cell, str) or kind == TEXT:
         return str(cell)
     return f"{100 * cell:.1f}".replace("-", "−") if kind in (PERCENT, POINTS) else f"{cell:.3g}".replace("-", "−")

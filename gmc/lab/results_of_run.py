@@ -103,6 +103,7 @@ def _scores(result: Result) -> dict[str, dict[str, Any]]:
             "low": value.low,
             "high": value.high,
             "samples": value.samples,
+            "binary": result.rewarded.is_binary(name),
             "problem_sums": _problem_sums(sums.tolist()),
         }
     return found
