@@ -53,6 +53,10 @@ def _scores(found: ReportInput) -> Table:
             middle = middle_of_many(arm)
             row += [None if middle is None else " ".join((shown(middle.value), f"[{shown(middle.low)}, {shown(middle.high)}]"))]
         rows.append([*row, ", ".join(values_text(arm.chosen)), " ".join(map(str, arm.seeds))])
+    return Table("scores", "Scores", columns, rows, _scores_note(found, level))
+
+
+def _scores_note(found: ReportInput, level: float | None) -> str:
     note = (
         "Mean over training runs ± half of Student's 95 % interval over seeds. final: the last policy's avg@n (else greedy) on "
         "held-out problems, each benchmark counting once; curve area: mean height of the held-out curve; worst drop: its "
@@ -62,7 +66,7 @@ def _scores(found: ReportInput) -> Table:
         note += " Updates to an accuracy are a mean over the runs that reach it, which flatters an arm that few runs reach."
     if _has_many(found):
         note += " Interquartile mean: of the middle half of all (run, benchmark) scores, with a stratified bootstrap interval."
-    return Table("scores", "Scores", columns, rows, note)
+    return note
 
 
 def _kinds(found: ReportInput) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class RunRecord:
     failed, then with the one-line error.
 
     scores: by benchmark and name, value with interval over problems, whether it is a share of right answers, and the sum of
-    every problem's samples (a digit each where they are whole and below ten); curve: one
+    every problem's samples (avg@n and greedy; a digit each where they are whole and below ten); curve: one
     {version, benchmark, scores} an evaluated policy, oldest first; training: summary over all updates; windows: means over
     twenty stretches of the run; seconds: by phase.
     """

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gmc.evaluation.results import Result, read_result
+from gmc.evaluation.samples import GREEDY
 from gmc.evaluation.scores import problem_scores
 from gmc.store.files import strict_json
 from gmc.store.logs import read_metrics
@@ -97,15 +98,15 @@ def _scores(result: Result) -> dict[str, dict[str, Any]]:
     scored = problem_scores(result.samples(), result.record["spec"]["pass_k"])
     found: dict[str, dict[str, Any]] = {}
     for name, value in result.estimates().items():
-        sums = scored.scores[name] * scored.samples[name]
         found[name] = {
             "value": value.value,
             "low": value.low,
             "high": value.high,
             "samples": value.samples,
             "binary": result.rewarded.is_binary(name),
-            "problem_sums": _problem_sums(sums.tolist()),
         }
+        if name == GREEDY or name.startswith("avg@"):  # the others follow from the samples behind these, or need all of them
+            found[name]["problem_sums"] = _problem_sums((scored.scores[name] * scored.samples[name]).tolist())
     return found
 
 

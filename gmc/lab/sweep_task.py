@@ -18,7 +18,7 @@ from gmc.config.layers import flatten
 from gmc.config.settings import OTHERS, EvalSettings, RunSettings
 from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
-from gmc.errors import DataError
+from gmc.errors import DataError, GmcError
 from gmc.lab.sweep_file import Curve
 from gmc.store.files import make_directory, strict_json
 from gmc.store.run_directory import RUN_FILE, RunDirectory
@@ -99,7 +99,8 @@ def first_batches(settings: RunSettings) -> int:
 def execute(task: Task, report: Report, stopping: Callable[[], bool]) -> dict[str, Any]:
     """Make the run, or what is left of it; returns what was measured, as the fields of a `RunRecord`.
 
-    Raises `StoppedError` when `stopping` says so, and whatever training and evaluation raise.
+    Raises `StoppedError` when `stopping` says so, `GmcError` when a sign of `train.stop_on` ended the run, and whatever
+    training and evaluation raise.
     """
     from gmc.lab.results_of_run import collect_run
 
@@ -169,6 +170,8 @@ def _train(folder: Path, settings: RunSettings, base: Path | None, report: Repor
 
     resume = (folder / RUN_FILE).is_file()
     result = train_run(folder, settings, resume=resume, rollouts_from=base, observer=Reporter(), stopping=stopping)
+    if result.stopped_on:
+        raise GmcError(f"train.stop_on: {result.stopped_on}")
     if not result.finished:
         raise StoppedError
 
