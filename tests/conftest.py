@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-collect_ignore = ["data", "mutation", "full"]
+collect_ignore = ["data", "mutation", "full", "chaos"]
 
 KINDS = {"unit", "train", "process"}
 

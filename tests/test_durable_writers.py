@@ -200,6 +200,9 @@ WRITERS = {
     "engines/redirect.py": "a log that nothing counts on",
     "engines/vllm.py": "weights for another process, gone with this one",
     "engines/vllm_start.py": "a model for another process, gone with this one",
+    "cli/streams.py": "messages of a process whose terminal is gone",
+    "lab/exact/report.py": "under atomic_path",
+    "lab/toy/report.py": "under atomic_path",
     "embedded/pretrain.py": "makes the model of the package, once",
 }
 """Files of gmc that write without `write_text`, `write_bytes` or `write_json` of gmc.store.files, and why they may."""

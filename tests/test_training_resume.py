@@ -16,7 +16,10 @@ from training_runs import metrics_of, small_settings, train_run, weights_of
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
+from gmc.training import run
+from gmc.training.loop import Observer
 from gmc.training.optimizer import learning_rate
+from gmc.training.signals import stop_on_signals
 
 UPDATES = 9
 PROGRAM = """
@@ -113,6 +116,33 @@ def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path):
     assert rates == pytest.approx(expected)
     # The shorter run launched nothing beyond its end, so the queue refills from version 4 on.
     assert [record["delay/mean"] for record in metrics_of(path)] == [0, 1, 2, 2, 0, 1, 2, 2]
+
+
+@pytest.mark.train
+def test_a_shorter_horizon_lets_its_own_batches_wait_and_a_longer_one_uses_them(tmp_path, caplog):
+    base = ["delay=1", "rollout.max_tokens=8", "train.checkpoint_every=1"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    train_run(whole, small_settings(*base, "train.updates=4"))
+    with stop_on_signals() as stop:
+        stopping = StopAfter(2, stop)
+        run.train_run(cut, small_settings(*base, "train.updates=4"), observer=stopping, stopping=lambda: bool(stop))
+    caplog.set_level("INFO")
+    assert train_run(cut, small_settings(*base, "train.updates=2"), resume=True)["finished"]
+    assert "1 batches (from number 2) were launched for updates after 2 and wait" in caplog.text
+    assert train_run(cut, small_settings(*base, "train.updates=4"), resume=True)["finished"]
+    assert metrics_of(cut) == metrics_of(whole)
+    assert weights_of(cut) == weights_of(whole)
+
+
+class StopAfter(Observer):
+    """Asks for a stop after so many updates."""
+
+    def __init__(self, updates, stop):
+        self._updates, self._stop = updates, stop
+
+    def updated(self, update, metrics):
+        if update + 1 == self._updates:
+            self._stop.signal_name = "SIGTERM"
 
 
 @pytest.mark.train

@@ -5,6 +5,7 @@ filled in by `gmc.resolving.resolve`.
 """
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ from gmc.config.settings import RunSettings
 from gmc.errors import UsageError
 
 Tree = dict[str, Any]
+MAX_DEPTH = 20
+MAX_RECIPE_BYTES = 2**20
+_DEEP_KEY = re.compile(r"(?<![\w\"'-])(?:[\w\"'-]+[ \t]*\.[ \t]*){20}")
+"""A dotted key deeper than any setting: the TOML reader takes minutes over a very deep one."""
 DEFAULT = "default"
 RUN = "run: "
 """Origin of what an earlier command of the run resolved; what follows is where that command had it from."""
@@ -171,15 +176,44 @@ def parse_assignment(text: str) -> Tree:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
+    except (ValueError, RecursionError):
+        raise UsageError(f"--set {key}: its value is nested too deeply or has too many digits") from None
+    tree = {key.strip(): parsed}
+    _require_shallow(tree, f"--set {key[:80]}")
     return nest(key.strip(), parsed)
 
 
 def read_recipe(path: Path) -> Tree:
     """The settings in a TOML file; raises `UsageError` naming the file and line when it is not TOML."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if path.stat().st_size > MAX_RECIPE_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_RECIPE_BYTES} bytes, which no recipe is")
+        text = path.read_text("utf-8")
+        if _DEEP_KEY.search(text):
+            raise UsageError(f"{path}: nested more than {MAX_DEPTH} levels deep, which no setting is")
+        tree = tomllib.loads(text)
+    except UsageError:
+        raise
+    except RecursionError:
+        raise UsageError(f"{path}: nested more than {MAX_DEPTH} levels deep, which no setting is") from None
+    except ValueError as error:
         raise UsageError(f"{path}: not a TOML file ({error})") from error
+    _require_shallow(tree, str(path))
+    return tree
+
+
+def _require_shallow(tree: Any, origin: str) -> None:
+    """Refuse tables and lists that are nested deeper than any setting, before anything walks through them."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, dict | list)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+    if level or any(key.count(".") >= MAX_DEPTH for key in tree):
+        raise UsageError(f"{origin}: nested more than {MAX_DEPTH} levels deep, which no setting is")
 
 
 def check(tree: Tree, origin: str) -> Tree:

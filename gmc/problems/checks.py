@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 
 from gmc.problems.base import Problem, ProblemSet
 
@@ -25,7 +25,7 @@ def normalize_answer(answer: str) -> str:
     """A gold answer for the comparison of copies: numbers by value ("27.0" is "27"), other text without spaces."""
     text = re.sub(r"\s+", "", answer)
     try:
-        return str(Decimal(text).normalize())
+        return str(Decimal(text).normalize(Context(prec=max(28, len(text)), Emax=MAX_EMAX, Emin=MIN_EMIN)))
     except InvalidOperation:
         return text
 

@@ -8,13 +8,15 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gmc.errors import DataError, UsageError
 from gmc.problems.rows import JsonNumber, Row
 
+MAX_FILE_BYTES = 2**32
+MAX_DEPTH = 50
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -27,12 +29,28 @@ def read_rows(path: Path) -> list[Row]:
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise UsageError(f"{path}: unknown ending {path.suffix!r}; problem files are {', '.join(READERS)}")
-    if path.stat().st_size == 0:
+    size = path.stat().st_size
+    if size == 0:
         raise DataError(f"{path}: the file is empty (0 bytes)")
+    if size > MAX_FILE_BYTES:
+        raise DataError(f"{path}: {size / 2**30:.1f} GiB, and the limit is {MAX_FILE_BYTES / 2**30:g} GiB; give a part of it")
     rows = reader(path)
     if not rows:
         raise DataError(f"{path}: the file holds no rows")
+    for row in rows:
+        _require_shallow(row.values, f"{path}, {row.place}")
     return rows
+
+
+def _require_shallow(values: Mapping[str, Any], where: str) -> None:
+    """Refuse a row nested deeper than any problem, before anything walks through it."""
+    level: list[Any] = [values]
+    for _ in range(MAX_DEPTH):
+        nested = [value for value in level if isinstance(value, Mapping | list)]
+        if not nested:
+            return
+        level = [inner for value in nested for inner in (value.values() if isinstance(value, Mapping) else value)]
+    raise DataError(f"{where}: nested more than {MAX_DEPTH} levels deep, which no problem is")
 
 
 def decode_utf8(path: Path) -> str:
@@ -110,10 +128,12 @@ def read_csv(path: Path) -> list[Row]:
     rows = []
     try:
         for cells in reader:
-            if not any(cell.strip() for cell in cells):
+            if not any(cell.strip() for cell in cells) and (header is not None or len(cells) < 2):
                 continue
             if header is None:
                 header = [cell.strip() for cell in cells]
+                if not any(header):
+                    raise DataError(f"{path}, line {reader.line_num}: the header's {len(header)} columns have no names")
                 if len(set(header)) < len(header):
                     raise DataError(f"{path}, line {reader.line_num}: a column name stands twice in the header")
                 continue
@@ -133,9 +153,18 @@ def read_parquet(path: Path) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from gmc.store.parquet_footer import FooterError, read_chunks
+    from gmc.store.parquet_limits import repeated_texts, require_moderate, require_moderate_texts
+
     try:
-        records = pq.read_table(path).to_pylist()
-    except (pa.ArrowException, OSError) as error:
+        chunks = read_chunks(path)
+        require_moderate(chunks, path)
+        table = pq.read_table(path, read_dictionary=repeated_texts(chunks))
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_dictionary(column.type):
+                require_moderate_texts(column, path, name)
+        records = table.to_pylist()
+    except (pa.ArrowException, OSError, FooterError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     return [Row(record, f"row {number}") for number, record in enumerate(records, start=1)]
 

@@ -1,5 +1,6 @@
 """Training on generated rollouts: shards on disk, and a delay model that says which is launched and used when."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from gmc.store.shards.reader import read_lengths
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
+
+log = logging.getLogger(__name__)
 
 CACHED_SHARDS = 16
 
@@ -71,6 +74,7 @@ class ScheduledSource(RolloutSource):
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
+        self._held: dict[int, int] = {}
         self._generated, self._trained = _Lengths(), _Lengths()
         self._waiting: dict[GroupRef, _Waiting] = {}
         self._unwritten: dict[int, list[Rollout]] = {}
@@ -78,7 +82,7 @@ class ScheduledSource(RolloutSource):
 
     @property
     def waiting(self) -> int:
-        return self._delays.waiting
+        return self._delays.waiting + sum(self._held.values())
 
     @property
     def to_fill(self) -> int | None:
@@ -102,6 +106,20 @@ class ScheduledSource(RolloutSource):
             self._relaunch(update, planned)
             if self._take(update) != list(groups):
                 raise self._disagreement(update)
+        self._hold(planned)
+
+    def _hold(self, planned: int) -> None:
+        """Let batches wait that the run launched for updates beyond its end, when that was later than it is now."""
+        ahead = [batch for batch in self._stored if self._planned_updates <= batch < planned and batch not in self._launched]
+        self._held = {batch: len(read_lengths(self._stored[batch].path)) for batch in ahead}
+        if self._held:
+            log.info(
+                "%d batches (from number %d) were launched for updates after %d and wait; --resume --updates %d uses them",
+                len(ahead),
+                ahead[0],
+                self._planned_updates,
+                planned,
+            )
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
         if update == 0:
@@ -229,7 +247,7 @@ class ScheduledSource(RolloutSource):
     def _refuse_surplus(self, update: int) -> None:
         if self._maker is None:
             return
-        surplus = [batch for batch in self._stored if batch not in self._launched]
+        surplus = [batch for batch in self._stored if batch not in self._launched and batch not in self._held]
         if surplus:
             first = self._delays.first_launches
             starts = "response lengths decide how many it starts from" if first is None else f"it starts from {first}"

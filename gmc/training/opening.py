@@ -83,7 +83,7 @@ def open_session(
 def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopping: Callable[[], bool], ranks: Ranks) -> Place:
     model = build_model(settings, ranks)
     _require_trainable(model)
-    store = RolloutStore(run.rollouts, run.run_id)
+    store = RolloutStore(run.rollouts, run.run_id, context_tokens=model.context_tokens)
 
     def bind() -> str:
         run.bind_weights(policy_hash(model))

@@ -47,7 +47,8 @@ def list_column(table: pa.RecordBatch, name: str) -> ListColumn | None:
 class Check:
     """One table under test: `path` is its file, `cure` ends every message.
 
-    `rows` gives the number of each table row in the file (a reader sorts before it checks), None when they agree.
+    `rows` gives the number of each table row in the file (a reader sorts before it checks), None when they agree;
+    `context_tokens` how long prompt and response may be together, None for any length.
     """
 
     table: pa.RecordBatch
@@ -55,6 +56,7 @@ class Check:
     path: Path
     cure: str
     rows: Sequence[int] | None = None
+    context_tokens: int | None = None
 
     def fail(self, row: int, column: str, problem: str) -> NoReturn:
         where = f"row {row if self.rows is None else self.rows[row]}"
@@ -166,11 +168,19 @@ class Check:
                 row, token = column.row_of(int(np.argmax(bad)))
                 value, last = column.values[np.argmax(bad)], self.metadata.vocabulary_size - 1
                 self.fail(row, name, f"token id {value} at position {token} is outside the vocabulary (0 to {last})")
+        self._context(column)
         max_tokens = self._max_tokens()
         if max_tokens is not None and (column.lengths > max_tokens).any():
             row = int(np.argmax(column.lengths > max_tokens))
             self.fail(row, name, f"{column.lengths[row]} tokens, more than max_tokens = {max_tokens} of the sampling settings")
         return column
+
+    def _context(self, responses: ListColumn) -> None:
+        lengths = self._lists("prompt_token_ids").lengths + responses.lengths
+        if self.context_tokens is not None and (lengths > self.context_tokens).any():
+            row = int(np.argmax(lengths > self.context_tokens))
+            problem = f"{lengths[row]} tokens with its response, more than the model's context of {self.context_tokens}"
+            self.fail(row, "prompt_token_ids", problem)
 
     def _max_tokens(self) -> int | None:
         text = self.metadata.sampling.get("max_tokens")

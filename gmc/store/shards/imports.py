@@ -65,7 +65,7 @@ class Imports:
         return StoredShard(batch, stored.version, target)
 
     def _write_copy(self, stored: StoredShard, target: Path) -> None:
-        shard = read_shard(stored.path, tokenizer_hash=self._tokenizer_hash)
+        shard = read_shard(stored.path, tokenizer_hash=self._tokenizer_hash, context_tokens=self._store.context_tokens)
         found = shard.metadata.weights_hash
         if found and stored.version == self._start_version and found != self._weights_hash:
             raise DataError(

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -15,9 +15,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gmc.errors import DataError
+from gmc.store.parquet_footer import FooterError, read_chunks
+from gmc.store.parquet_limits import repeated_texts, require_moderate, require_moderate_texts
 from gmc.store.shards.check import Check, list_column
 from gmc.store.shards.rollout import Rollout, ShardMetadata
-from gmc.store.shards.schema import NULLABLE_COLUMNS, OLD_NAMES, OPTIONAL_COLUMNS, SCHEMA, WHOLE_COLUMNS, decode_metadata
+from gmc.store.shards.schema import (
+    NULLABLE_COLUMNS,
+    OLD_NAMES,
+    OPTIONAL_COLUMNS,
+    SCHEMA,
+    TEXT_COLUMNS,
+    WHOLE_COLUMNS,
+    decode_metadata,
+)
 
 CURE = "Restore the file from a copy; before training, delete it and `gmc rollout` makes it again."
 
@@ -34,10 +44,18 @@ class Shard:
     path: Path
 
 
-def read_shard(path: Path, *, run_id: str | None = None, tokenizer_hash: str | None = None) -> Shard:
+def read_shard(
+    path: Path,
+    *,
+    run_id: str | None = None,
+    tokenizer_hash: str | None = None,
+    context_tokens: int | None = None,
+    texts: bool = True,
+) -> Shard:
     """Read and check a whole shard. Values come back as plain Python lists, numbers and texts.
 
-    run_id, tokenizer_hash: when given, a file of another run or tokenizer is refused.
+    run_id, tokenizer_hash: when given, a file of another run or tokenizer is refused. context_tokens: when given, so is a row
+    that is longer. texts: whether to read prompts and responses as text; they are empty otherwise.
     Extra columns are ignored, the order of columns and rows does not matter. Raises `DataError` naming file, row, column and
     cure for anything else that breaks the contract: a missing, truncated or foreign file, another schema version, a missing
     column or one of another type, and every value that the writer refuses.
@@ -46,8 +64,9 @@ def read_shard(path: Path, *, run_id: str | None = None, tokenizer_hash: str | N
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
         _require(path, "run id", metadata.run_id, run_id)
         _require(path, "tokenizer hash", metadata.tokenizer_hash, tokenizer_hash)
-        table, order = _sorted(_conform(file, SCHEMA.names, path, OLD_NAMES if metadata.schema_version == 1 else {}))
-    Check(table, metadata, path, CURE, order).run()
+        old_names = OLD_NAMES if metadata.schema_version == 1 else {}
+        table, order = _sorted(_conform(file, SCHEMA.names, path, old_names, without=() if texts else TEXT_COLUMNS))
+    Check(table, metadata, path, CURE, order, context_tokens).run()
     return Shard(metadata, _rollouts(table), path)
 
 
@@ -82,11 +101,12 @@ def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
     if not path.is_file():
         raise DataError(f"{path}: no such file.")
     try:
-        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True) as file:
+        repeated = repeated_texts(read_chunks(path))
+        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True, read_dictionary=repeated) as file:
             yield file
     except DataError:
         raise
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, FooterError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DataError(f"{path}: truncated or damaged Parquet file ({reason}). {CURE}") from error
 
@@ -100,11 +120,16 @@ def _require(path: Path, what: str, found: str, wanted: str | None) -> None:
 
 
 def _conform(
-    file: pq.ParquetFile, names: Sequence[str], path: Path, old_names: Mapping[str, str] = MappingProxyType({})
+    file: pq.ParquetFile,
+    names: Sequence[str],
+    path: Path,
+    old_names: Mapping[str, str] = MappingProxyType({}),
+    *,
+    without: Collection[str] = (),
 ) -> pa.RecordBatch:
     """The named columns of a file in the contract's types; what is wider without loss of meaning is narrowed.
 
-    old_names: what a column is called in this file, where that is not its name.
+    old_names: what a column is called in this file, where that is not its name. without: texts that are left empty, unread.
     """
     present = file.schema_arrow.names
     counts = Counter(present)
@@ -114,14 +139,20 @@ def _conform(
             raise DataError(f"{path}: column {name} occurs twice. {CURE}")
         if not counts[name] and name not in OPTIONAL_COLUMNS:
             raise DataError(f"{path}: column {old_names.get(name, name)} is missing (found: {', '.join(present)}). {CURE}")
-    needed = [old_names.get(name, name) for name in names if counts[name]]
+    needed = [old_names.get(name, name) for name in names if counts[name] and name not in without]
+    require_moderate(read_chunks(path), path, needed)
     table = file.read(columns=None if needed == present else needed, use_threads=False)
     columns = []
     for name in names:
         wanted = TYPES[name]
+        if name in without:
+            columns.append(pa.repeat("", table.num_rows))
+            continue
         column = (
             table.column(old_names.get(name, name)) if counts[name] else pa.chunked_array([pa.nulls(table.num_rows, wanted)])
         )
+        if pa.types.is_dictionary(column.type):
+            require_moderate_texts(column, path, name)
         if column.type != wanted:
             column = _narrow(column, wanted, name, path)
         columns.append(column.combine_chunks())

@@ -50,6 +50,8 @@ OPTIONAL_COLUMNS = (*WHOLE_COLUMNS, "response_mask", "token_versions", "note")
 READABLE_VERSIONS = (1, SCHEMA_VERSION)
 OLD_NAMES = {"status": "grade"}
 """What a column is called in a file of version 1."""
+# For people: what the token ids say, decoded.
+TEXT_COLUMNS = ("prompt", "response")
 LOGPROB_COLUMNS = {"engine": "engine_logprobs", "trainer": "trainer_logprobs"}
 FINISH_REASONS = ("stop", "length")
 

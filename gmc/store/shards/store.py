@@ -24,11 +24,15 @@ Paths = list[Path]
 
 
 class RolloutStore:
-    """The shards in one folder, for the run `run_id`. It holds no copy of the folder's contents: the disk is the record."""
+    """The shards in one folder, for the run `run_id`. It holds no copy of the folder's contents: the disk is the record.
 
-    def __init__(self, directory: Path, run_id: str) -> None:
+    context_tokens: how long a prompt and its response may be together, None for any length.
+    """
+
+    def __init__(self, directory: Path, run_id: str, *, context_tokens: int | None = None) -> None:
         self.directory = directory
         self.run_id = run_id
+        self.context_tokens = context_tokens
 
     def list(self) -> Shards:
         """Every shard, as `scan` finds them."""
@@ -39,8 +43,14 @@ class RolloutStore:
         return self.directory / rollout_name(batch, version)
 
     def read(self, stored: StoredShard, *, tokenizer_hash: str | None = None) -> Shard:
-        """Read a shard strictly (see `read_shard`); a file of another run is refused."""
-        return read_shard(stored.path, run_id=self.run_id, tokenizer_hash=tokenizer_hash)
+        """Read a shard strictly (see `read_shard`), its texts aside; a file of another run is refused."""
+        return read_shard(
+            stored.path,
+            run_id=self.run_id,
+            tokenizer_hash=tokenizer_hash,
+            context_tokens=self.context_tokens,
+            texts=False,
+        )
 
     def missing(self, batch: int, version: int | None = None) -> DataError:
         """The error for a batch that training needs and the folder has not; version: its policy's, where that is known."""
