@@ -25,6 +25,7 @@ from gmc.cli.panels import PANEL_OF, examples
 from gmc.cli.rewards import rewards_app
 from gmc.cli.rollout import rollout
 from gmc.cli.runs import runs
+from gmc.cli.samples import samples
 from gmc.cli.shards import shards_app
 from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
@@ -89,6 +90,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "simulate-delay": simulate_delay,
     "status": status,
     "runs": runs,
+    "samples": samples,
     "grade": grade,
     "doctor": doctor,
 }

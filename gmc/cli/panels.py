@@ -3,7 +3,7 @@
 LOOP, LOOK, LABORATORY, PLUGINS, MACHINE = "The loop", "Look", "Laboratory", "Plug-ins", "Machine"
 PANELS = {
     LOOP: ("rollout", "train", "eval", "simulate-delay"),
-    LOOK: ("status", "runs", "grade", "shards"),
+    LOOK: ("status", "runs", "samples", "grade", "shards"),
     LABORATORY: ("lab",),
     PLUGINS: ("estimators", "delays", "rewards"),
     MACHINE: ("doctor",),
@@ -21,6 +21,7 @@ EXAMPLES = {
     "status": ("gmc status --run runs/demo", "gmc status --run runs/live --watch"),
     "runs": ("gmc runs", "gmc runs runs/sweep --json"),
     "grade": (r"gmc grade --gold 1/2 --response '\boxed{0.5}'", "gmc grade --help"),
+    "samples": ("gmc samples runs/demo --show worst --count 5", "gmc samples runs/demo --group 0:3 --html group.html"),
     "shards": ("gmc shards import theirs.parquet --out runs/theirs", "gmc shards check runs/demo"),
     "lab": ("gmc lab exact --estimator gmc", "gmc lab --help"),
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),

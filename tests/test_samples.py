@@ -1,0 +1,150 @@
+"""`gmc samples`: which rollouts are chosen, and that no text of a model reaches a terminal or a page raw."""
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from shard_samples import METADATA, make_rollouts
+from typer.testing import CliRunner
+
+from gmc.cli.app import app
+from gmc.models import load_model, tokenizer_hash
+from gmc.store.shards.select import KINDS, Seen, disagreement
+from gmc.store.shards.writer import write_shard
+
+NASTY = "</pre><script>document.title='owned'</script>\x1b[31m\x07\u202e<b>"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+runner = CliRunner()
+
+
+@pytest.fixture
+def shards(tmp_path):
+    """Two groups of three; the response of group 1, sample 2 attacks whoever shows it."""
+    texts = ["alpha", "beta", "gamma", "delta", "epsilon", NASTY]
+    values = [
+        (0.5, [0.0, 1.0]),
+        (1.0, [1.0, 0.0]),
+        (-1.0, [0.5, 0.5]),
+        (0.25, [0.5, 0.5]),
+        (2.0, [1.0, 1.0]),
+        (0.0, [0.0, 0.0]),
+    ]
+    rows = [
+        replace(row, response=text, reward=reward, reward_parts=parts, note=None)
+        for row, text, (reward, parts) in zip(make_rollouts(), texts, values, strict=True)
+    ]
+    write_shard(tmp_path / "b000004-v000002.parquet", rows, METADATA)
+    return tmp_path
+
+
+def gmc(*arguments, width="100"):
+    environment = {"COLUMNS": width, "TERM": "dumb"}
+    return runner.invoke(app, ["samples", *map(str, arguments)], catch_exceptions=False, env=environment)
+
+
+def responses(*arguments):
+    (section,) = json.loads(gmc(*arguments, "--json").stdout)["sections"]
+    return [one["response"] for one in section["responses"]]
+
+
+@pytest.mark.unit
+def test_each_kind_chooses_by_value(shards):
+    assert responses(shards, "--show", "best", "--count", 2) == ["epsilon", "beta"]
+    assert responses(shards, "--show", "worst", "--count", 2) == ["gamma", NASTY]
+    # Samples 0 are cut off; longer ones first.
+    cut = {"alpha": 0, "delta": 3}
+    lengths = [len(row.response_token_ids) for row in make_rollouts()]
+    wanted = sorted(cut, key=lambda text: -lengths[cut[text]])
+    assert responses(shards, "--show", "truncated", "--count", 9) == wanted
+    assert responses(shards, "--show", "unparseable", "--count", 9) == ["alpha", "gamma", "delta", NASTY]
+    # Parts (0, 1) and (1, 0) lie farthest apart; equal ones last.
+    assert set(responses(shards, "--show", "disagreement", "--count", 2)) == {"alpha", "beta"}
+    assert responses(shards, "--group", "4:1") == ["delta", "epsilon", NASTY]
+
+
+@pytest.mark.unit
+def test_parts_that_say_nothing_are_not_in_dispute(tmp_path):
+    rows = [replace(row, reward_parts=[1.0, float("nan")]) for row in make_rollouts()]
+    assert disagreement([Seen(row, METADATA, tmp_path) for row in rows]) == []
+
+
+@pytest.mark.unit
+def test_filters_leave_what_they_say(shards):
+    assert responses(shards, "--show", "best", "--contains", "lph") == ["alpha"]
+    assert responses(shards, "--show", "best", "--status", "correct", "--count", 9) == ["epsilon", "beta"]
+    assert responses(shards, "--show", "best", "--problem", "p1", "--count", 1) == ["epsilon"]
+    for arguments, words in (
+        (("--contains", "no such text"), "no rollouts to show (1 shards are there)"),
+        (("--version", 9), "no rollouts to show"),
+        (("--show", "good"), "there are best, worst"),
+        (("--group", "4"), "write it as BATCH:GROUP"),
+        (("--group", "4:9"), "no such group"),
+        (("--color", "red"), "tokens are colored by logprob or ratio"),
+    ):
+        refused = gmc(shards, *arguments)
+        assert refused.exit_code == 2, arguments
+        assert words in " ".join(refused.stderr.split())
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("arguments", [(), ("--group", "4:1")])
+def test_nothing_of_a_response_steers_the_terminal(shards, arguments):
+    shown = gmc(shards, *arguments, width="160").stdout
+    assert r"\x1b[31m\x07\u202e" in shown
+    for character in "\x1b\x07\u202e":
+        assert character not in shown
+    assert set(KINDS) >= {line.split(" (")[0] for line in shown.splitlines() if " of " in line and "(" in line} - {
+        "group 4:1, problem p1"
+    }
+
+
+@pytest.fixture
+def page(shards):
+    assert gmc(shards, "--html", shards / "page.html").exit_code == 0
+    return shards / "page.html"
+
+
+@pytest.mark.unit
+def test_the_page_is_self_contained_and_escapes(page):
+    text = page.read_text("utf-8")
+    assert "<script>document" not in text
+    assert "&lt;script&gt;" in text
+    assert "\x1b" not in text
+    assert "http" not in text.replace("http-equiv", "")
+    assert 'name="viewport" content="width=device-width' in text
+
+
+@pytest.mark.process
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+def test_a_browser_shows_the_page_and_runs_nothing_of_it(page, tmp_path):
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--dump-dom"]
+    done = subprocess.run(
+        [*command, "--window-size=400,800", page.as_uri()], capture_output=True, text=True, check=False, timeout=120,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert "epsilon" in done.stdout, done.stderr[-2000:]
+    assert "<title>Samples of" in done.stdout  # and not "owned"
+    assert done.stdout.count("<article") == page.read_text("utf-8").count("<article")
+
+
+@pytest.mark.unit
+def test_tokens_are_colored_by_the_log_probs_of_the_shard(tmp_path):
+    model = load_model("embedded")
+    ids = [int(token) for token in model.tokenizer("so 4")["input_ids"]]
+    values = [-0.25 * (1 + place) for place in range(len(ids))]
+    empty = {"trainer_entropies": None, "response_mask": None, "token_versions": None}
+    rows = [
+        replace(row, response_token_ids=ids, engine_logprobs=values, trainer_logprobs=values, **empty)
+        for row in make_rollouts()
+    ]
+    record = replace(METADATA, tokenizer_hash=tokenizer_hash(model.tokenizer), vocabulary_size=model.vocabulary_size)
+    write_shard(tmp_path / "b000004-v000002.parquet", rows, record)
+    (section,) = json.loads(gmc(tmp_path, "--show", "best", "--color", "logprob", "--json").stdout)["sections"]
+    tokens = section["responses"][0]["tokens"]
+    assert "".join(text for text, _ in tokens) == "so 4"
+    assert [value for _, value in tokens] == values
+    refused = gmc(tmp_path, "--color", "ratio")
+    assert refused.exit_code != 0
