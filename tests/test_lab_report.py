@@ -24,7 +24,7 @@ from tests.test_evaluation_arms import fake_run
 
 pytestmark = pytest.mark.unit
 
-SCORES = {"gmc": [0.75, 0.71, 0.78, 0.70], "tic": [0.70, 0.69, 0.72, 0.66], "grpo": [0.60, 0.72, 0.61, 0.65]}
+SCORES = {"gmc": [0.75, 0.71, 0.78, 0.70], "tic": [0.70, 0.69, 0.72, 0.66], "grpo": [0.60, 0.72, 0.61, 0.70]}
 RATE = "optimizer.learning_rate"
 
 
