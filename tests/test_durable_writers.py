@@ -203,6 +203,10 @@ WRITERS = {
     "cli/streams.py": "messages of a process whose terminal is gone",
     "lab/exact/report.py": "under atomic_path",
     "lab/toy/report.py": "under atomic_path",
+    "lab/report_plots.py": "under atomic_path",
+    "lab/results.py": "appends lines and flushes them",
+    "lab/sweep_pool.py": "a log that nothing counts on",
+    "rewards/running.py": "in a temporary folder, gone with the job",
     "embedded/pretrain.py": "makes the model of the package, once",
 }
 """Files of gmc that write without `write_text`, `write_bytes` or `write_json` of gmc.store.files, and why they may."""

@@ -88,6 +88,9 @@ class TwoParameterModel:
     def weights(self) -> dict[str, Tensor]:
         return dict(self.network.state_dict())
 
+    def trainable_weights(self) -> dict[str, Tensor]:
+        return self.weights()
+
     @property
     def values(self) -> tuple[float, float]:
         return self.network.a.item(), self.network.b.item()
