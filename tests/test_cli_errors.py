@@ -177,7 +177,7 @@ def test_json_is_one_object_and_the_rest_is_on_stderr(tmp_path):
     summary = json.loads(trained.stdout)
     assert summary["finished"] is True
     assert summary["updates"] == 1
-    assert "policy version 1" in trained.stderr
+    assert "1 of 1 updates made" in trained.stderr
 
 
 @pytest.mark.train

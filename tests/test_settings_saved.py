@@ -100,6 +100,7 @@ def test_a_saved_run_resolves_to_itself(tmp_path_factory, chosen):
 def test_device_and_dtype_are_kept_on_resume_and_chosen_again_by_other_commands(tmp_path, monkeypatch):
     saved_run(tmp_path, resolve_settings())
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("gmc.resolving.memory.gpu_bytes", lambda: 80 * 2**30)
     model = resumed(tmp_path).model
     assert (model.device, model.compute_dtype) == ("cpu", "float32")
     model = resumed(tmp_path, assignments=["model.device=auto"]).model

@@ -134,7 +134,7 @@ def test_training_goes_on_when_nobody_listens(tmp_path):
     os.close(read)
     assert process.wait(timeout=180) == 0
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes().count(b"\n") == 3
-    assert "policy version 3 is in" in (tmp_path / "run" / "logs" / "messages.log").read_text("utf-8")
+    assert "3 of 3 updates made" in (tmp_path / "run" / "logs" / "messages.log").read_text("utf-8")
 
 
 @pytest.mark.process
