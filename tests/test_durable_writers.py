@@ -203,7 +203,7 @@ WRITERS = {
     "cli/streams.py": "messages of a process whose terminal is gone",
     "lab/exact/report.py": "under atomic_path",
     "lab/toy/report.py": "under atomic_path",
-    "lab/report_plots.py": "under atomic_path",
+    "lab/report_plots.py": "into memory",
     "lab/results.py": "appends lines and flushes them",
     "lab/sweep_pool.py": "a log that nothing counts on",
     "rewards/running.py": "in a temporary folder, gone with the job",
