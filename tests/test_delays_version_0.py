@@ -151,3 +151,11 @@ def test_a_run_in_steady_state_does_not(delay, tmp_path, caplog):
 def test_a_run_whose_delays_are_not_known_ahead_says_so_at_its_end(tmp_path, caplog):
     trained(tmp_path / "run", "length:1000", 3)
     assert caplog.text.count("100.0% of the learning rate, summed over updates, falls on rollouts of version 0") == 1
+
+
+@pytest.mark.train
+def test_a_reused_batch_is_scored_anew_by_each_version_that_trains_on_it(tmp_path):
+    trained(tmp_path / "run", "reuse:3", 3, "rollout.max_tokens=40", "optimizer.schedule=constant")
+    spreads = [record["ratio/log_rho_std"] for record in metrics_of(tmp_path / "run")]
+    assert spreads[0] == 0
+    assert 0 < spreads[1] < spreads[2]

@@ -78,6 +78,8 @@ class Updater:
         if not isinstance(gradient, Skip):
             set_learning_rate(self.optimizer, rate * scale)
             self.optimizer.step()
+            # Fused optimizers write past autograd's count, by which the scorer knows what it scored with the same weights.
+            torch.autograd.graph.increment_version(self.model.trainable)
         metrics |= {
             "optimizer/learning_rate": rate,
             "optimizer/learning_rate_scale": scale,
