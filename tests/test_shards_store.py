@@ -54,7 +54,7 @@ def test_two_files_of_one_batch_are_refused_by_name(tmp_path: Path) -> None:
 def test_read_refuses_a_shard_of_another_run(tmp_path: Path) -> None:
     write_sample(tmp_path)
     stored = RolloutStore(tmp_path, "run-a").list()[0]
-    assert RolloutStore(tmp_path, "run-a").read(stored).rollouts == read_shard(stored.path).rollouts
+    assert RolloutStore(tmp_path, "run-a").read(stored).rollouts == read_shard(stored.path, texts=False).rollouts
     with pytest.raises(DataError, match="run id is 'run-a', this run's is 'run-b'"):
         RolloutStore(tmp_path, "run-b").read(stored)
 
