@@ -141,6 +141,24 @@ def test_the_interquartile_mean_is_of_the_middle_half_with_a_stratified_bootstra
     assert middle_of_many(arm).value == pytest.approx(0.4)
 
 
+def test_the_window_of_the_training_reward_is_named_as_it_is(tmp_path):
+    text = write_results(tmp_path / "r.jsonl").read_text()
+    names = {}
+    for case, updates in (("long", [400]), ("short", [8]), ("mixed", [8, 400])):
+        lines = [
+            line.replace('"updates": 400', f'"updates": {updates[n % len(updates)]}')
+            for n, line in enumerate(text.splitlines())
+        ]
+        (tmp_path / f"{case}.jsonl").write_text("\n".join(lines) + "\n")
+        columns = make_report([tmp_path / f"{case}.jsonl"]).tables[0].columns
+        names[case] = next(column.name for column in columns if column.name.startswith("training"))
+    assert names == {
+        "long": "training reward, last 50",
+        "short": "training reward, last 8",
+        "mixed": "training reward, last 50 or all of fewer",
+    }
+
+
 def test_other_rewards_are_no_percentages(tmp_path):
     path = write_results(tmp_path / "r.jsonl")
     path.write_text(path.read_text().replace('"samples": 4', '"samples": 4, "binary": false'))

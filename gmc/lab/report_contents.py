@@ -7,6 +7,7 @@ from gmc.lab.report_input import ReportInput
 from gmc.lab.report_numbers import Difference, drop, middle_of_many, of_runs, reached, trained
 from gmc.lab.report_tables import NUMBER, PERCENT, POINTS, Cell, Column, Table, cell_text
 from gmc.lab.results import RunRecord
+from gmc.lab.results_of_run import LAST
 from gmc.lab.selection import at_an_end
 from gmc.lab.sweep_plan import values_text
 
@@ -28,7 +29,7 @@ def _scores(found: ReportInput) -> Table:
         Column("final", share),
         Column("curve area", share),
         Column("worst drop", points),
-        Column("training reward, last 50", share),
+        Column(f"training reward, {_last(found)}", share),
         *(
             [Column(f"updates to {f'{100 * level:g} %' if found.binary else level}", NUMBER), Column("reached by")]
             if level
@@ -67,6 +68,12 @@ def _scores_note(found: ReportInput, level: float | None) -> str:
     if _has_many(found):
         note += " Interquartile mean: of the middle half of all (run, benchmark) scores, with a stratified bootstrap interval."
     return note
+
+
+def _last(found: ReportInput) -> str:
+    """Over which updates at the end the training reward is averaged; short runs have fewer than others."""
+    counts = {min(LAST, run.training.get("updates", LAST)) for arm in found.arms for run in arm.runs} or {LAST}
+    return f"last {max(counts)}" if len(counts) == 1 else f"last {max(counts)} or all of fewer"
 
 
 def _kinds(found: ReportInput) -> tuple[str, str]:
