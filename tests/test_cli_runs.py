@@ -32,7 +32,10 @@ def invoke(*arguments):
 def test_runs_are_listed_with_what_was_asked_and_what_came_of_it(tmp_path):
     make_run(tmp_path / "sweep" / "a", "estimator.name=tic", "delay=ramp:8", rewards=[0.0, 0.25, 0.5, 1.0])
     make_run(tmp_path / "b", rewards=[0.5])
-    make_run(tmp_path / "c", trained=False)
+    sampled = make_run(tmp_path / "c", trained=False)
+    sampled.rollouts.mkdir(exist_ok=True)
+    (sampled.rollouts / "b000000-v000000.parquet").write_bytes(b"x")
+    make_run(tmp_path / "f", trained=False)
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "run.toml").write_text("nonsense = [")
     with make_run(tmp_path / "e", rewards=[1.0]).lock():
@@ -40,7 +43,7 @@ def test_runs_are_listed_with_what_was_asked_and_what_came_of_it(tmp_path):
             run["run"].removeprefix(f"{tmp_path}/"): run
             for run in json.loads(invoke("runs", tmp_path, "--json").stdout)["runs"]
         }
-    assert [*found] == ["b", "c", "d", "e", "sweep/a"]
+    assert [*found] == ["b", "c", "d", "e", "f", "sweep/a"]
     a = found["sweep/a"]
     assert (a["rule"], a["delay"], a["updates"], a["planned_updates"], a["reward"]) == ("tic", "ramp:8", 4, 4, 0.4375)
     assert {name: run["state"] for name, run in found.items()} == {
@@ -48,6 +51,7 @@ def test_runs_are_listed_with_what_was_asked_and_what_came_of_it(tmp_path):
         "c": "sampled",
         "d": "damaged",
         "e": "working",
+        "f": "empty",
         "sweep/a": "finished",
     }
     assert 0 <= a["age_seconds"] < 60

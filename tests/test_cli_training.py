@@ -25,6 +25,7 @@ METRICS = {
     "time/tokens_per_second": 1000.0,
     "time/seconds": 2.0,
     "reward/equal_groups_share": 0.25,
+    "delay/version_0_share": 0.1,
 }
 
 
@@ -76,7 +77,7 @@ def test_what_is_sampled_first_has_a_bar_of_its_own(bars, capsys):
     assert (sampling.name, sampling.total, sampling.done, sampling.open) == ("sample", 128, 128, False)
     assert (training.name, training.total, training.done) == ("train", 10, 2)
     assert training.notes[1].startswith("reward 0.50  delay 3  sampling: 64")  # the reward stays in view
-    assert "first 128 responses are sampled" in capsys.readouterr().err
+    assert "asks for 128 responses before the first update" in capsys.readouterr().err
 
 
 def test_a_resumed_run_starts_where_it_was(bars):
@@ -106,6 +107,16 @@ def test_the_summary_is_of_the_whole_run(tmp_path):
     assert "25 % had equal rewards" in text
     assert "4.3 minutes" in text
     assert f"gmc eval --run {run.path} --base" in text
+
+
+def test_rewards_of_one_frozen_policy_are_not_shown_as_learning(tmp_path):
+    run = trained(tmp_path / "run", [0.5, 0.5])
+    run.metrics.write_text(run.metrics.read_text().replace('"delay/version_0_share": 0.1', '"delay/version_0_share": 1.0'))
+    console = Console(width=200, record=True)
+    console.print(summarize(run))
+    text = " ".join(console.export_text().split())
+    assert "in the first update, 0.500 in the last; 100 % of the last rollouts are by version 0" in text
+    assert "cannot show what training changed" in text
 
 
 def comparison(first, second, low, high, binary=True):

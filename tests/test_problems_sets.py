@@ -175,5 +175,8 @@ def test_long_prompts_are_dropped_in_order_and_counted() -> None:
     assert [problem.problem_id for problem in kept.problems] == ["0", "2", "4"]
     assert kept.notes == (f"2 of 5 problems dropped: their prompts have more than {room} tokens",)
     assert drop_long_prompts(problems, template, tokenizer, 1000) is problems
-    with pytest.raises(DataError, match="all 5 prompts"):
+    with pytest.raises(DataError, match=r"all 5 prompts.*no template is short enough.*smaller --max-tokens"):
         drop_long_prompts(problems, template, tokenizer, 3)
+    shots = get_template("math-two-shot-v1")
+    with pytest.raises(DataError, match=r"all 5 prompts .*template math-two-shot-v1.*problems\.template=NAME.*: arithmetic-v1"):
+        drop_long_prompts(problems, shots, tokenizer, room)

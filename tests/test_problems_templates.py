@@ -102,3 +102,5 @@ def test_unknown_template_lists_the_known() -> None:
 )
 def test_default_template(source: str, template_id: str) -> None:
     assert default_template(source) == template_id
+    assert default_template(source, "some/model") == template_id
+    assert default_template(source, "embedded") == "arithmetic-v1"  # it knows no other prompt, and shots overflow its context

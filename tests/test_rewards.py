@@ -198,4 +198,8 @@ def test_complete_says_every_setting_and_parts_have_names_of_their_own(tmp_path)
     assert labels([parse_reward(text) for text in ("math", "a.py:f", "math", "b:f")]) == ["math", "f", "math-2", "f-2"]
     with pytest.raises(UsageError, match="defines no g; it defines f"):
         complete([f"{file}:g"])
+    file.write_text("def f(completions):\n    t = [g for g in completions]\n    return t\nif True:\n    h = [i for i in ()]\n")
+    for inner in ("t", "g", "i"):  # names inside a function or a comprehension are not the file's
+        with pytest.raises(UsageError, match=f"defines no {inner}; it defines f, h$"):
+            complete([f"{file}:{inner}"])
     assert Length.Settings(max_tokens=3, cache=3).cache == 3

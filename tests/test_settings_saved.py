@@ -53,7 +53,9 @@ def resumed(path: Path, **layers: Any) -> RunSettings:
 
 def test_what_was_chosen_for_another_model_problem_or_rule_is_chosen_again(tmp_path):
     saved_run(tmp_path, resolve_settings())
-    assert resumed(tmp_path, flags={"problems.source": "mine.jsonl"}).problems.template == "math-two-shot-v1"
+    assert resumed(tmp_path, flags={"problems.source": "mine.jsonl"}).problems.template == "arithmetic-v1"
+    saved_run(tmp_path / "theirs", resolve_settings(assignments=["model.source=some/model"]))
+    assert resumed(tmp_path / "theirs", flags={"problems.source": "mine.jsonl"}).problems.template == "math-two-shot-v1"
     assert resumed(tmp_path, flags={"model.source": "some/model"}).rollout.max_tokens == 4096
     assert resumed(tmp_path, flags={"estimator.name": "grpo"}).train.normalizer == "seq-mean-token-mean"
     assert resumed(tmp_path, assignments=['eval.benchmarks=["aime24"]']).eval.samples == {"aime24": 64, "others": 4}
@@ -73,7 +75,7 @@ def test_a_resumed_run_keeps_defaults_that_the_code_has_changed(tmp_path, monkey
     monkeypatch.setattr(TrainSettings.model_fields["checkpoint_every"], "default", 7)
     monkeypatch.setattr(GMC, "Settings", Changed)
     monkeypatch.setattr(GMC, "normalizer", Normalizer.TOKEN_MEAN)
-    monkeypatch.setattr("gmc.resolving.resolve.default_template", lambda source: "chat-v1")
+    monkeypatch.setattr("gmc.resolving.resolve.default_template", lambda source, model: "chat-v1")
     fresh, again = resolve_settings(), resumed(tmp_path)
     assert (fresh.train.checkpoint_every, fresh.estimator["epsilon"], fresh.problems.template) == (7, 0.5, "chat-v1")
     assert fresh.train.normalizer == "token-mean"

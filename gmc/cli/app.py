@@ -47,6 +47,14 @@ class _OneLineErrors(TyperGroup):
         super().__init__(*arguments, **keywords)
         _hide_types_of_flags(self)
 
+    def get_params(self, ctx: Any) -> Any:
+        """With the options that typer adds late, to install completion, which take no value either."""
+        found = super().get_params(ctx)
+        for option in found:
+            if getattr(option, "is_flag", False) and option.metavar is None:
+                option.metavar = ""
+        return found
+
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=[*PANEL_OF].index)
 

@@ -105,8 +105,14 @@ def _plugins() -> dict[str, Any]:
     from gmc.delays.registry import list_delays
     from gmc.engines.registry import list_engines
     from gmc.estimators.registry import list_estimators
+    from gmc.rewards.registry import list_rewards
 
-    kinds: dict[str, Callable[[], Any]] = {"rules": list_estimators, "delays": list_delays, "engines": list_engines}
+    kinds: dict[str, Callable[[], Any]] = {
+        "rules": list_estimators,
+        "delays": list_delays,
+        "engines": list_engines,
+        "rewards": list_rewards,
+    }
     return {kind: _tried(partial(_counted, list_all)) for kind, list_all in kinds.items()}
 
 

@@ -52,12 +52,12 @@ def grade(
 
 def _prompt_rows(question: str, model: str, template_id: str | None) -> dict[str, Any]:
     from gmc.grading.thinking import opens_thinking
-    from gmc.models import EMBEDDED, load_tokenizer
+    from gmc.models import load_tokenizer
     from gmc.problems.prompt_notes import prompt_notes
     from gmc.problems.templates import default_template, get_template
 
     tokenizer = load_tokenizer(model)
-    template = get_template(template_id or default_template("arithmetic" if model == EMBEDDED else ""))
+    template = get_template(template_id or default_template("", model))
     text = template.render(question, tokenizer)
     token_ids = template.encode(text, tokenizer, question)
     ends = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]

@@ -23,12 +23,13 @@ def summarize(run: RunDirectory) -> Table:
     records = read_metrics(run.metrics)
     window = min(WINDOW, max(len(records) // 2, 1))
     first, last = mean_of(records[:window], "reward/mean"), mean_of(records[-window:], "reward/mean")
+    frozen = _frozen(mean_of(records[-window:], "delay/version_0_share"))
     equal, delay = mean_of(records, "reward/equal_groups_share"), mean_of(records, "delay/mean")
     largest = max((record["delay/max"] for record in records if "delay/max" in record), default=None)
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     if first is not None and last is not None:
-        table.add_row("reward", f"{first:.3f} in the first {window} updates, {last:.3f} in the last {window}")
+        table.add_row("reward", f"{first:.3f} in the first {_updates(window)}, {last:.3f} in the last{_many(window)}{frozen}")
     if delay is not None and largest is not None:
         table.add_row("delay", f"{delay:.1f} updates on average, {largest:.0f} at most")
     if equal is not None:
@@ -39,3 +40,18 @@ def summarize(run: RunDirectory) -> Table:
     table.add_row("metrics", str(run.metrics))
     table.add_row("next", f"gmc eval --run {run.path} --base   (this policy beside the untrained one)")
     return table
+
+
+def _updates(count: int) -> str:
+    return "update" if count == 1 else f"{count} updates"
+
+
+def _many(count: int) -> str:
+    return "" if count == 1 else f" {count}"
+
+
+def _frozen(share: float | None) -> str:
+    """A warning where most of the last rollouts come from the untrained policy, whose reward stays what it was."""
+    if share is None or share <= 0.5:
+        return ""
+    return f"; {100 * share:.0f} % of the last rollouts are by version 0, so it cannot show what training changed"

@@ -60,9 +60,9 @@ class ProblemSettings(Section):
     question_field: str = Field("", description="field that holds the question; empty: found by its name")
     answer_field: str = Field("", description="field that holds the gold answer; empty: found by its name")
     split: str = Field("", description="split of a hub data set; empty: the only one, or train")
-    template: Annotated[str, Derived("problems.source", "problems", "the source's own")] = Field(
-        description="prompt template id"
-    )
+    template: Annotated[
+        str, Derived("problems.source", "problems", "the source's own, arithmetic-v1 for the embedded model")
+    ] = Field(description="prompt template id")
 
 
 class RewardSection(Section):

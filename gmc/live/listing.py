@@ -40,7 +40,8 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
 def describe_run(path: Path) -> dict[str, Any]:
     """One run: rule, delay, updates made and planned, mean reward of the last updates, age in seconds and state.
 
-    state: "finished", "working" (somebody holds it), "sampled" (rollouts alone), "stopped", or "damaged" with the error.
+    state: "finished", "working" (somebody holds it), "sampled" (rollouts alone), "stopped", "empty" (a command failed before
+    it made anything), or "damaged" with the error.
     """
     try:
         run = RunDirectory.open(path)
@@ -67,6 +68,8 @@ def describe_run(path: Path) -> dict[str, Any]:
 def _state(run: RunDirectory, updates: int, planned: int | None, holder: str | None) -> str:
     if holder is not None:
         return "working"
+    if not updates and not (run.rollouts.is_dir() and any(run.rollouts.iterdir())):
+        return "empty"
     if planned is None:
         return "sampled"
     return "finished" if updates >= planned or has_ended(run) else "stopped"

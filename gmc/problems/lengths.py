@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from gmc.errors import DataError, UsageError
 from gmc.problems.base import ProblemSet
-from gmc.problems.templates import Template
+from gmc.problems.templates import TEMPLATES, Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -34,7 +34,22 @@ def drop_long_prompts(
     if not kept:
         raise DataError(
             f"{problems.source}: no usable problem; all {dropped} prompts have more than {longest} tokens "
-            f"(template {template.template_id})"
+            f"(template {template.template_id}); {_cure(problems, tokenizer, longest)}"
         )
     note = f"{dropped} of {len(problems)} problems dropped: their prompts have more than {longest} tokens"
     return problems.keep(kept, note)
+
+
+def _cure(problems: ProblemSet, tokenizer: "PreTrainedTokenizerBase", longest: int) -> str:
+    """The templates under which a first problem would fit, or what is left to do."""
+    shortest = min((problem.question for problem in problems.problems), key=len)
+    fitting = []
+    for template in TEMPLATES.values():
+        if template.chat and not getattr(tokenizer, "chat_template", None):
+            continue
+        text = template.render(shortest, tokenizer)
+        if len(template.encode(text, tokenizer, shortest)) <= longest:
+            fitting.append(template.template_id)
+    if fitting:
+        return f"--set problems.template=NAME with one that fits: {', '.join(fitting)}"
+    return "no template is short enough: give a smaller --max-tokens, or a model with a longer context"

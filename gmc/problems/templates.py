@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gmc.config.fields import EMBEDDED
 from gmc.errors import UsageError
 from gmc.problems.arithmetic import PROMPT
 from gmc.problems.chat import render_chat
@@ -97,6 +98,9 @@ def get_template(template_id: str) -> Template:
     return template
 
 
-def default_template(source: str) -> str:
-    """Id of the template used for a source of problems (as `load_problems` takes it) when no other is named."""
-    return "arithmetic-v1" if source.partition(":")[0] == "arithmetic" else "math-two-shot-v1"
+def default_template(source: str, model: str = "") -> str:
+    """Id of the template used for a source of problems (as `load_problems` takes it) when no other is named.
+
+    model: the model's source; the embedded one knows no other prompt than that of its arithmetic, and has no room for shots.
+    """
+    return "arithmetic-v1" if source.partition(":")[0] == "arithmetic" or model == EMBEDDED else "math-two-shot-v1"

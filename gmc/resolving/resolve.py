@@ -161,7 +161,7 @@ FIT_MEMORY: dict[str, Any] = {"train.tokens_per_micro_batch": 16384, "train.acti
 _CHOOSE: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "model.device": _device,
     "model.compute_dtype": lambda values: "bfloat16" if values["model.device"].startswith("cuda") else "float32",
-    "problems.template": lambda values: default_template(values["problems.source"]),
+    "problems.template": lambda values: default_template(values["problems.source"], values["model.source"]),
     **{key: partial(_on_a_cpu, key) for key in FIT_MEMORY},
     "reward.form": lambda values: "messages" if get_template(values["problems.template"]).chat else "text",
 }

@@ -114,10 +114,16 @@ def require_function(spec: RewardSpec) -> None:
         raise UsageError(f"--reward {spec}: {path} defines no {spec.attribute}; it defines {functions}")
 
 
+_OWN_SCOPE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+"""Names that these bind are not the module's."""
+
+
 def _names(tree: ast.Module) -> set[str] | None:
     """What a file defines at its top level; None where an import of everything hides it."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    nodes: list[ast.AST] = list(tree.body)
+    while nodes:
+        node = nodes.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -126,4 +132,6 @@ def _names(tree: ast.Module) -> set[str] | None:
             if any(alias.name == "*" for alias in node.names):
                 return None
             names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif not isinstance(node, _OWN_SCOPE):
+            nodes.extend(ast.iter_child_nodes(node))
     return names

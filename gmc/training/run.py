@@ -165,6 +165,15 @@ def _log_start(session: Session, directory: RunDirectory) -> None:
         log.info("all %d updates of %s are done; add more with --resume --updates N", session.version, directory.path)
     elif session.version:
         log.info("resuming %s at update %d of %d", directory.path, session.version, session.planned_updates)
+    settings = session.updater.settings
+    log.info(
+        "model %s (%s), problems %s (%s), reward %s",
+        settings.model.source,
+        settings.origins.get("model.source", "given"),
+        settings.problems.source,
+        settings.origins.get("problems.source", "given"),
+        " + ".join(settings.reward.parts),
+    )
 
 
 def _log_nothing_learned(watch: _Watch) -> None:
