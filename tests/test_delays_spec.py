@@ -137,7 +137,7 @@ def test_shards_are_used_in_order_at_their_true_age():
 def test_shards_that_do_not_serve_the_run_are_refused():
     with pytest.raises(UsageError, match="3 updates of 2 groups need 6 groups, and the 2 shards hold 5; lower --updates to 2"):
         ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 0, 3)], prompts=2, updates=3)
-    with pytest.raises(UsageError, match="update 1 would use batch 1, which the later policy version 2 generated"):
+    with pytest.raises(UsageError, match=r"use batch 1, which a later policy generated \(1 ahead\); .*--start-version"):
         ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 2, 2)], prompts=2, updates=2)
     ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 2, 2)], prompts=2, updates=1)
     with pytest.raises(UsageError, match="the 0 shards hold 0"):

@@ -141,9 +141,9 @@ def test_the_delay_of_imported_rollouts_counts_from_the_start_version(tmp_path):
 
     train("run", start_version=9, settings={"train.checkpoint_every": 1})
     assert [one["delay/mean"] for one in read_jsonl(tmp_path / "run" / "metrics.jsonl")] == [6.0, 3.0]
-    with pytest.raises(UsageError, match="update 0 would use batch 0, which a policy 3 versions later generated"):
+    with pytest.raises(UsageError, match=r"update 0 would use batch 0, which a later policy generated \(3 ahead\)"):
         train("other")
-    with pytest.raises(UsageError, match="would use batch 1, which a policy 3 versions later"):
+    with pytest.raises(UsageError, match=r"would use batch 1, which a later policy generated \(3 ahead\)"):
         train("third", start_version=3)
     with pytest.raises(UsageError, match="only --delay shards"):
         gmc.train(tmp_path / "fourth", delay=0, start_version=3)

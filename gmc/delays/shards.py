@@ -36,8 +36,8 @@ class ShardsDelay(DelayModel):
             update = first_group // prompts
             if update < updates and shard.policy_version > update:
                 raise UsageError(
-                    f"--delay shards: update {update} would use batch {shard.batch}, which a policy "
-                    f"{shard.policy_version - update} versions later generated; say which version the model is by "
+                    f"--delay shards: update {update} would use batch {shard.batch}, which a later policy generated "
+                    f"({shard.policy_version - update} ahead); say which version the model is by "
                     "--start-version, or leave that shard out"
                 )
             first_group += shard.groups
