@@ -70,7 +70,7 @@ def test_a_bad_spec_says_what_is_wrong(spec, reason):
 
 
 def test_calls_out_of_order_are_refused():
-    delays = ReuseDelay(2, prompts=P)
+    delays = ReuseDelay(2, prompts=P, updates=6)
     with pytest.raises(ValueError, match="batch 0 is the next"):
         delays.launched(1, 0, varied()(1))
     with pytest.raises(ValueError, match="update 0 is next and 0 batches are launched: cannot take for 0"):
@@ -94,7 +94,7 @@ class UsesOnceTooOften(Faulty):
 class ForgetsItsLastUse(Faulty):
     @property
     def waiting(self):
-        return super().waiting - P * (self._updates % self.uses == 0)
+        return super().waiting - P * (self._taken % self.uses == 0)
 
 
 class TakesAGroupTwiceAtOnce(Faulty):
@@ -136,7 +136,7 @@ class Losing(ReuseDelay):
 
 def test_a_simulation_finds_a_lost_use():
     with pytest.raises(GmcError, match="groups were lost"):
-        simulate(Losing(4, prompts=P), DrawnLengths(50, 0.5, prompts=P, group_size=2, seed=0), updates=10)
+        simulate(Losing(4, prompts=P, updates=10), DrawnLengths(50, 0.5, prompts=P, group_size=2, seed=0), updates=10)
 
 
 def test_its_schedule_is_written_read_and_followed(tmp_path):

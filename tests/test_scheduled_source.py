@@ -47,7 +47,7 @@ def make_source(path: Path, delay: int, *, updates: int = 5, maker: Any = None, 
 def reusing_source(path: Path, maker: Any) -> ScheduledSource:
     """Each batch serves two updates."""
     store = RolloutStore(path, METADATA.run_id)
-    return ScheduledSource(store, ReuseDelay(2, prompts=PROMPTS), maker, spec="reuse:2", planned_updates=6)
+    return ScheduledSource(store, ReuseDelay(2, prompts=PROMPTS, updates=6), maker, spec="reuse:2", planned_updates=6)
 
 
 def lengths_of(batch: int) -> list[int]:

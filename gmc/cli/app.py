@@ -49,11 +49,7 @@ class _OneLineErrors(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """With the options that typer adds late, to install completion, which take no value either."""
-        found = super().get_params(ctx)
-        for option in found:
-            if getattr(option, "is_flag", False) and option.metavar is None:
-                option.metavar = ""
-        return found
+        return _without_types(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=[*PANEL_OF].index)
@@ -74,11 +70,16 @@ class _OneLineErrors(TyperGroup):
             raise typer.Exit(1) from error
 
 
-def _hide_types_of_flags(command: Any) -> None:
-    """In the help of every command a flag that takes no value stands without a type: some versions of typer show `<bool>`."""
-    for option in command.get_params(command.context_class(command, **HELP_NAMES)):
+def _without_types(options: list[Any]) -> list[Any]:
+    for option in options:
         if getattr(option, "is_flag", False) and option.metavar is None:
             option.metavar = ""
+    return options
+
+
+def _hide_types_of_flags(command: Any) -> None:
+    """In the help of every command a flag that takes no value stands without a type: some versions of typer show `<bool>`."""
+    _without_types(command.get_params(command.context_class(command, **HELP_NAMES)))
     for below in getattr(command, "commands", {}).values():
         _hide_types_of_flags(below)
 

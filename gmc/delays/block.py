@@ -31,5 +31,5 @@ class BlockDelay(InOrderDelay):
         blocks = arguments.whole(blocks_text[0], "the delay in blocks", unit="blocks") if blocks_text else 0
         return cls(size, blocks, prompts=context.prompts, updates=context.updates)
 
-    def version_of(self, update: int) -> int:
-        return self._size * max(0, update // self._size - self._blocks)
+    def version_of(self, batch: int) -> int:
+        return self._size * max(0, batch // self._size - self._blocks)

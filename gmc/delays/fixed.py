@@ -25,5 +25,5 @@ class FixedDelay(InOrderDelay):
         (delay,) = arguments.expect(1)
         return cls(arguments.whole(delay, "the delay"), prompts=context.prompts, updates=context.updates)
 
-    def version_of(self, update: int) -> int:
-        return max(0, update - self._delay)
+    def version_of(self, batch: int) -> int:
+        return max(0, batch - self._delay)

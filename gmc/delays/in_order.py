@@ -1,4 +1,4 @@
-"""First in, first out: update n trains on batch n, and what differs is the version that generated it."""
+"""First in, first out: batches are trained on whole and in order, and what differs is the version that generated each."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 
 
 class InOrderDelay(DelayModel):
-    """Update n takes batch n whole, from the version that a subclass names.
+    """Update n takes batch ⌊n / uses⌋ whole, from the version that a subclass names; a batch serves one update by default.
 
     prompts: P, groups a batch; updates: the planned number, beyond which nothing is launched.
     """
@@ -19,8 +19,8 @@ class InOrderDelay(DelayModel):
         self._taken = 0
 
     @abstractmethod
-    def version_of(self, update: int) -> int:
-        """The version that generates the batch of `update`: not later than `update`, and never falling as updates go on."""
+    def version_of(self, batch: int) -> int:
+        """The version that generates `batch`: not later than its first update, and never falling from batch to batch."""
 
     @property
     def first_launches(self) -> int:
@@ -37,13 +37,14 @@ class InOrderDelay(DelayModel):
         return [GroupTimes(None, None)] * len(lengths_PG)
 
     def take(self, update: int) -> list[GroupRef]:
-        if update != self._taken or update >= self._launched:
+        batch = update // self.uses
+        if update != self._taken or batch >= self._launched:
             raise ValueError(
                 f"update {self._taken} is next and {self._launched} batches are launched: cannot take for {update}"
             )
         self._taken += 1
-        return [GroupRef(update, group) for group in range(self._prompts)]
+        return [GroupRef(batch, group) for group in range(self._prompts)]
 
     @property
     def waiting(self) -> int:
-        return (self._launched - self._taken) * self._prompts
+        return (self._launched * self.uses - self._taken) * self._prompts

@@ -33,5 +33,5 @@ class RampDelay(InOrderDelay):
             arguments.refuse(f"R = 1 is the fixed delay, where version 0 serves the first D + 1 updates: --delay {delay}")
         return cls(delay, rise, prompts=context.prompts, updates=context.updates)
 
-    def version_of(self, update: int) -> int:
-        return update - min(self._delay, update // self._rise)
+    def version_of(self, batch: int) -> int:
+        return batch - min(self._delay, batch // self._rise)
