@@ -30,6 +30,9 @@ class Tracker:
     def log(self, update: int, metrics: dict[str, float]) -> None:
         self.seen.append((update, dict(metrics)))
 
+    def log_samples(self, update: int, samples: Any) -> None:
+        pass
+
 
 def make_session(tmp_path: Any, tracker: Tracker, monkeypatch: pytest.MonkeyPatch, times: list[float]) -> Session:
     clock = iter(times)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from gmc.config.settings import RunSettings
+from gmc.config.settings import RunSettings, settings_tree
 from gmc.delays.registry import delay_class
 from gmc.delays.version_0 import mass_of_run
 from gmc.errors import DataError, UsageError
@@ -24,7 +24,7 @@ from gmc.training.place import Place
 from gmc.training.restoring import restore, rewind
 from gmc.training.session import Session
 from gmc.training.sources import open_imports, open_source
-from gmc.training.trackers import Tracker, make_trackers
+from gmc.training.trackers import Tracked, Tracker, make_trackers
 from gmc.training.update import Updater
 
 
@@ -71,7 +71,8 @@ def open_session(
         version,
         saved=version if checkpoint else None,
         publish_every=settings.live.publish_every if live else settings.train.publish_every,
-        trackers=_trackers(place),
+        trackers=_trackers(place, version),
+        samples_every=settings.train.publish_every,
     )
     if live:
         session.publish()  # followers have something to load, and a resumed trainer's weights are theirs again
@@ -135,8 +136,8 @@ def _updater(place: Place, rule: Estimator) -> Updater:
     )
 
 
-def _trackers(place: Place) -> list[Tracker]:
+def _trackers(place: Place, version: int) -> list[Tracker]:
     if not place.ranks.is_rank_0:
         return []
-    run, tree = place.run, place.settings.model_dump(mode="json")
-    return make_trackers(place.settings.train.trackers, run.run_id, run.path / "tensorboard", tree)
+    run, settings = place.run, place.settings
+    return make_trackers(settings.train.trackers, Tracked(run.run_id, run.path, settings_tree(settings), version))

@@ -19,7 +19,7 @@ from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import Groups
 from gmc.training.optimizer_state import optimizer_tensors
-from gmc.training.trackers import Tracker
+from gmc.training.trackers import Tracker, chosen_samples
 from gmc.training.update import Updater
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,8 @@ def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class Session:
     """Holds what the loop needs. `version` is the current policy version, which is the index of the next update.
 
-    saved: the version of the newest checkpoint, None before the first. publish_every: updates between published policies.
+    saved: the version of the newest checkpoint, None before the first. publish_every: updates between published policies;
+    samples_every: between tables of samples for the trackers, the first update's included.
     """
 
     run: RunDirectory
@@ -52,6 +53,7 @@ class Session:
     saved: int | None
     publish_every: int
     trackers: list[Tracker] = field(default_factory=list)
+    samples_every: int = 50
     _noise_reported: bool = False
     _recorded_at: float = field(default_factory=time.perf_counter)
 
@@ -77,6 +79,8 @@ class Session:
         append_jsonl(self.run.metrics, {"update": update, **metrics})
         for tracker in self.trackers:
             tracker.log(update, metrics)
+            if update % self.samples_every == 0:
+                tracker.log_samples(update, chosen_samples(groups, update))
 
     def _add_noise(self, groups: Groups, metrics: dict[str, float]) -> None:
         """How far the engine's log-probs lie from the trainer's for rounding alone: a metric always, logged once a start."""
