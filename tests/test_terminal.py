@@ -95,7 +95,7 @@ def test_a_plug_in_that_ends_the_process_at_import_is_listed_as_broken(monkeypat
         def load(self):
             raise error
 
-    monkeypatch.setattr("gmc.registry.entry_points", lambda group: [Point()])
+    monkeypatch.setattr("gmc.registry.registered", lambda group: [Point()])
     [plugin] = Registry("gmc.any", object, "rule").plugins()
     assert plugin.cls is None
     assert f"cannot be imported: {type(error).__name__}" in str(plugin.error)
