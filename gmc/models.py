@@ -66,18 +66,9 @@ class LanguageModel:
             return set(kinds) == {"full_attention"}
         return getattr(config, "sliding_window", None) is None and not getattr(self.network, "_is_stateful", False)
 
-    @property
-    def trainable(self) -> list[torch.nn.Parameter]:
-        """The parameters that training changes, in the network's order."""
-        return [parameter for parameter in self.network.parameters() if parameter.requires_grad]
-
     def weights(self) -> dict[str, Tensor]:
         """Every distinct parameter by its Hugging Face name (a tied head appears once), sharing storage with the network."""
         return {name: parameter.detach() for name, parameter in self.network.named_parameters()}
-
-    def trainable_weights(self) -> dict[str, Tensor]:
-        """Those of them that training changes: all, or an adapter's factors."""
-        return {name: each.detach() for name, each in self.network.named_parameters() if each.requires_grad}
 
 
 def embedded_model_path() -> Path:

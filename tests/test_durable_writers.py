@@ -57,7 +57,7 @@ def test_a_policy_and_its_replacement(tmp_path, monkeypatch):
         path = publish_policy(model, tmp_path, 3, "run")
     require_durable_folder(events, path)
     with torch.no_grad():
-        model.trainable[0].add_(1)
+        next(model.network.parameters()).add_(1)
     with recorded(monkeypatch) as events:
         publish_policy(model, tmp_path, 3, "run")
     require_durable_folder(events, path)

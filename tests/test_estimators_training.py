@@ -11,6 +11,7 @@ from gmc.estimators.batch import Need
 from gmc.grading import Grader
 from gmc.grading.grade import Verdict
 from gmc.models import load_model
+from gmc.parameters.whole import Whole
 from gmc.scoring.passes import PackedPass
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import token_ids
@@ -151,8 +152,8 @@ def test_a_skipped_update_counts_and_moves_neither_weights_nor_moments(tmp_path)
 
 @pytest.mark.unit
 def test_the_anchor_is_the_policy_so_many_updates_back():
-    network = load_model("embedded").network
-    anchors = Anchors(network, 2)
+    model = load_model("embedded")
+    network, anchors = model.network, Anchors(Whole(model), 2)
     seen = []
     with torch.no_grad():
         for update in range(5):

@@ -13,6 +13,7 @@ from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, UsageError
 from gmc.models import load_model, load_tokenizer, policy_hash, weights_hash, with_adapter
+from gmc.parameters.whole import Whole
 from gmc.scoring.scorer import Scorer
 from gmc.training import run
 from gmc.training.loop import Observer
@@ -49,7 +50,7 @@ def test_a_new_adapter_is_the_model_itself_and_leaves_its_hash():
     assert policy_hash(adapted()) != policy_hash(plain)
     expected = Scorer(plain).score([PROMPT], [RESPONSES]).logp_BT
     assert Scorer(new).score([PROMPT], [RESPONSES]).logp_BT == pytest.approx(expected, abs=1e-5)
-    names = new.trainable_weights()
+    names = Whole(new).own
     assert names
     assert all("lora_" in name for name in names)
 
@@ -57,7 +58,7 @@ def test_a_new_adapter_is_the_model_itself_and_leaves_its_hash():
 @pytest.mark.unit
 def test_scores_samples_and_gradients_are_those_of_the_merged_weights():
     model, plain = adapted(rank=4, alpha=8.0), load_model("embedded")
-    factors = {name: tensor.double() for name, tensor in model.trainable_weights().items()}
+    factors = {name: tensor.detach().double() for name, tensor in Whole(model).own.items()}
     with torch.no_grad():
         for name, parameter in plain.network.named_parameters():
             first = name.removesuffix("weight") + "lora_A.default.weight"

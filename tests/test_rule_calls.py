@@ -262,7 +262,7 @@ def test_a_gradient_that_is_not_finite_is_not_blamed_on_the_rule_that_looks_at_i
     model_of(GAC())
     monkeypatch.setattr(
         "gmc.training.update.model_gradient",
-        lambda model, *rest: Gradient([torch.full_like(p, math.inf) for p in model.trainable]),
+        lambda parameters, *rest: Gradient([torch.full_like(p, math.inf) for p in parameters.tensors]),
     )
     with pytest.raises(NonFiniteError, match="the gradient of estimator gac is not finite"):
         train_run(tmp_path / "run", small_settings(*SMALL))

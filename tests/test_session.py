@@ -38,7 +38,7 @@ def make_session(tmp_path: Any, tracker: Tracker, monkeypatch: pytest.MonkeyPatc
     clock = iter(times)
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(clock))
     run = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
-    updater: Any = SimpleNamespace(ranks=ALONE, planned_updates=9)
+    updater: Any = SimpleNamespace(parameters=SimpleNamespace(ranks=ALONE), planned_updates=9)
     return Session(run, updater, Source(), 6, None, 50, [tracker], _recorded_at=100.0)
 
 

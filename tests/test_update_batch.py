@@ -40,8 +40,8 @@ class Watcher(Estimator):
 
 def make(rule: Estimator, *assignments: str) -> Updater:
     updater = make_updater(rule, *assignments, planned=PLANNED)
-    updater.anchors = Anchors(updater.model.network, rule.anchor_lag)
-    updater.reference = Reference(updater.model.network)
+    updater.anchors = Anchors(updater.parameters, rule.anchor_lag)
+    updater.reference = Reference(updater.parameters)
     return updater
 
 

@@ -12,6 +12,7 @@ from two_parameters import LENGTHS, REWARDS, SHIFT, START, TwoParameterModel, Tw
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.gradient import SKIP, Gradient
+from gmc.parameters.whole import Whole
 from gmc.training.anchors import Anchors
 from gmc.training.optimizer import make_optimizer
 from gmc.training.update import NonFiniteError, Updater
@@ -98,8 +99,9 @@ def make_updater(rule: Estimator, *assignments: str, planned: int = 10) -> Updat
     base = ["optimizer.learning_rate=0.05", "optimizer.schedule=constant", f"rollout.max_tokens={MAX_TOKENS}"]
     settings = small_settings(*base, *assignments)
     model: Any = TwoParameterModel()
-    optimizer = make_optimizer(model.trainable, settings.optimizer)
-    return Updater(model, TwoParameterScorer(model), rule, optimizer, Anchors(model.network, 0), settings, planned)
+    parameters = Whole(model)
+    optimizer = make_optimizer(parameters.tensors, settings.optimizer)
+    return Updater(parameters, TwoParameterScorer(model), rule, optimizer, Anchors(parameters, 0), settings, planned)
 
 
 def close(updater: Updater, hand: ByHand) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gmc.parameters.whole import Whole
 from gmc.store.shards.rollout import Rollout
 
 LENGTHS = [[3, 1], [2, 2]]
@@ -81,15 +82,8 @@ class TwoParameterModel:
 
     network: TwoParameters = field(default_factory=TwoParameters)
 
-    @property
-    def trainable(self) -> list[nn.Parameter]:
-        return list(self.network.parameters())
-
     def weights(self) -> dict[str, Tensor]:
         return dict(self.network.state_dict())
-
-    def trainable_weights(self) -> dict[str, Tensor]:
-        return self.weights()
 
     @property
     def values(self) -> tuple[float, float]:
@@ -101,6 +95,11 @@ class TwoParameterScorer:
     """Stands in for `Scorer`."""
 
     model: TwoParameterModel
+
+    @property
+    def parameters(self) -> Any:
+        stand_in: Any = self.model
+        return Whole(stand_in)
 
     def forward(self, prompts_P: Any, responses_PG: Any) -> Any:
         network = self.model.network

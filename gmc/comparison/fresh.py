@@ -55,7 +55,7 @@ def fresh_gradients(
             current = scorer.forward(prompts_P, [[response.completion.token_ids for response in group] for group in groups])
             weight_BT = coefficients(current.mask_BT, normalizer, stored.sampling.max_tokens)
             grad_BT = weight_BT * leave_one_out(rewards_PG).reshape(-1, 1).to(weight_BT.device)
-            gradients.append(model_gradient(scorer.model, current, grad_BT).clone())
+            gradients.append(model_gradient(scorer.parameters, current, grad_BT).clone())
     return gradients
 
 

@@ -81,7 +81,7 @@ class Measurer:
         if not tokens.finite:
             raise DataError(f"estimator {rule.name}: its gradient on these rollouts is not finite")
         grad_BT = objective_weights(tokens, self._normalizer or rule.normalizer)
-        result = calls.gradient(model_gradient(self._scorer.model, self._current, grad_BT).clone())
+        result = calls.gradient(model_gradient(self._scorer.parameters, self._current, grad_BT).clone())
         if isinstance(result, Skip):
             raise DataError(f"estimator {rule.name}: skips this update")
         return result, self._weights(tokens.gradient_BT, tokens.batch), calls.learning_rate_scale(tokens.batch)

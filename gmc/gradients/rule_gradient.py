@@ -1,6 +1,5 @@
 """One rule on one batch: its stages on log-probs, then the model's gradient. Training and comparison both go this way."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +10,7 @@ from gmc.estimators.gradient import Gradient
 from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.normalize import coefficients
 from gmc.gradients.rule_calls import RuleCalls
-from gmc.models import LanguageModel
-from gmc.ranks import ALONE, Ranks
+from gmc.parameters.base import Parameters
 from gmc.scoring.scorer import Forward
 
 
@@ -27,7 +25,7 @@ class TokenGradient:
     @property
     def finite(self) -> bool:
         """Whether every value is a number."""
-        return is_finite([self.gradient_BT])
+        return bool(torch.isfinite(self.gradient_BT).all())
 
 
 def token_gradient(rule: RuleCalls, batch: Batch) -> TokenGradient:
@@ -42,21 +40,12 @@ def objective_weights(tokens: TokenGradient, normalizer: Normalizer) -> Tensor:
     return coefficients(batch.mask_BT, normalizer, batch.max_response_tokens) * tokens.gradient_BT
 
 
-def model_gradient(model: LanguageModel, current: Forward, grad_BT: Tensor, ranks: Ranks = ALONE) -> Gradient:
+def model_gradient(parameters: Parameters, current: Forward, grad_BT: Tensor) -> Gradient:
     """Σ grad · ∂ log π / ∂θ over the batch, summed over ranks; it is left in the parameters' `.grad`.
 
     A parameter that no response reaches gets zeros, not None: with nothing to learn from (all rewards equal) an optimizer's
     moments must still decay.
     """
-    parameters = model.trainable
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
+    parameters.clear()
     current.backward(grad_BT)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    ranks.add(gradients)
-    return Gradient(gradients)
-
-
-def is_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether every value of every tensor is a number."""
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+    return parameters.gradient()

@@ -14,6 +14,7 @@ from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.registry import build_estimator
 from gmc.models import LanguageModel, load_model, with_adapter
+from gmc.parameters.base import Parameters
 from gmc.problems.base import ProblemSet
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
@@ -98,8 +99,11 @@ def build_problems(settings: RunSettings, reward: Reward | None) -> ProblemSet:
     )
 
 
-def build_scorer(settings: RunSettings, model: LanguageModel, ranks: Ranks = ALONE) -> Scorer:
-    """The one function behind behavior and current log-probs, with the run's plan, dtype and temperature."""
+def build_scorer(settings: RunSettings, model: LanguageModel, parameters: Parameters | None = None) -> Scorer:
+    """The one function behind behavior and current log-probs, with the run's plan, dtype and temperature.
+
+    parameters: who holds the model's, this process alone by default.
+    """
     return Scorer(
         model,
         temperature=settings.rollout.temperature,
@@ -108,7 +112,7 @@ def build_scorer(settings: RunSettings, model: LanguageModel, ranks: Ranks = ALO
         share_prompts=settings.train.share_prompts,
         checkpointing=settings.train.activation_checkpointing,
         compiled=settings.train.compile,
-        ranks=ranks,
+        parameters=parameters,
     )
 
 

@@ -37,6 +37,11 @@ class TokenScores:
     columns_R: Tensor
     entropies_R: Tensor | None = None
 
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them that are there."""
+        own = (self.logp_R, self.rows_R, self.columns_R)
+        return own if self.entropies_R is None else (*own, self.entropies_R)
+
 
 @dataclass(frozen=True)
 class Pass(ABC):

@@ -1,7 +1,7 @@
 """Log-probs of responses under a model: behavior, current and anchor log-probs all come from `Scorer`, with one plan."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from gmc.errors import UsageError
 from gmc.models import LanguageModel
-from gmc.ranks import ALONE, Ranks
+from gmc.parameters.base import Parameters
+from gmc.parameters.whole import Whole
 from gmc.scoring.compiled import CompiledModules
 from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
 from gmc.scoring.plan import MicroBatch, Piece, input_tokens, make_plan, reduce
@@ -60,7 +61,7 @@ class Forward:
         active = (grad_BT != 0).any(dim=1).tolist()
         kept, self._kept = self._kept, {}
         scorer = self._scorer
-        if scorer.weight_versions() != self._weights:
+        if scorer.parameters.versions() != self._weights:
             # Somebody wrote to the weights (swapped in those of an anchor, say): a graph over the old storage must not be used.
             kept.clear()
         largest = _largest(self._plan)
@@ -77,7 +78,7 @@ class Forward:
                 if scored is None or few:
                     scored = None
                     micro_batch = reduced if few else whole
-                    scored = scorer.active_pass.run(micro_batch, self._prompts_P, self._responses_PG, entropies=False)
+                    scored = scorer.run(micro_batch, self._prompts_P, self._responses_PG)
                 torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
 
 
@@ -97,8 +98,8 @@ class Scorer:
     policy. token_budget: input tokens of a micro-batch, each shared prompt counted once. compute_dtype: autocast type
     (bfloat16), None for float32; the head and its log-softmax are float32 always. share_prompts: compute a group's prompt
     once. checkpointing: keep only each layer's input and recompute the layer in backward. compiled: feed-forward blocks
-    and norms through torch.compile. ranks: the processes that score
-    together, each its share of the groups; every one of them has to call, and gets the scores of all.
+    and norms through torch.compile. parameters: who holds the model's, this process alone by default; their ranks score
+    together, each its share of the groups, and every one of them has to call and gets the scores of all.
 
     At construction the packed pass is compared with the network's own forward on a few random tokens. If they differ (soft
     caps, scaled logits, sliding windows, no attention at all) the stock pass is used and a warning says so; `shares_prompts`
@@ -115,13 +116,14 @@ class Scorer:
         share_prompts: bool = True,
         checkpointing: bool = False,
         compiled: bool = False,
-        ranks: Ranks = ALONE,
+        parameters: Parameters | None = None,
     ) -> None:
         if temperature <= 0:
             raise UsageError(f"temperature = {temperature}: log-probs of a policy need a temperature above 0.")
         self.model = model
         self.token_budget = token_budget
-        self.ranks = ranks
+        self.parameters = Whole(model) if parameters is None else parameters
+        self.ranks = self.parameters.ranks
         modules = CompiledModules(model.network, model.device) if compiled else None
         settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing, modules, model.absent_ids)
         mismatch = packed_mismatch(model)
@@ -154,7 +156,7 @@ class Scorer:
         result equals `forward(...).logp_BT` bit for bit. Raises `UsageError` for an empty prompt or unequal group sizes.
         """
         scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, entropies=entropies)
-        self._last = _Scored(prompts_P, responses_PG, self.weight_versions(), scores.logp_BT.clone())
+        self._last = _Scored(prompts_P, responses_PG, self.parameters.versions(), scores.logp_BT.clone())
         return scores
 
     def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
@@ -163,16 +165,23 @@ class Scorer:
         Those that `score` gave last, with the same weights, are taken over: on-policy training has scored its batch when it
         was made, and a second pass would give the same bits.
         """
-        plan, weights, last = self.plan(prompts_P, responses_PG), self.weight_versions(), self._last
+        plan, weights, last = self.plan(prompts_P, responses_PG), self.parameters.versions(), self._last
         if last is not None and (last.weights, last.prompts_P, last.responses_PG) == (weights, prompts_P, responses_PG):
             mask_BT = _mask(responses_PG, self.model.device)
             return Forward(last.logp_BT.clone(), mask_BT, self, prompts_P, responses_PG, plan, {}, weights)
         scores, kept = self._run(plan, prompts_P, responses_PG, keep=_largest(plan))
         return Forward(scores.logp_BT, scores.mask_BT, self, prompts_P, responses_PG, plan, kept, weights)
 
-    def weight_versions(self) -> tuple[int, ...]:
-        """How often each parameter has been written to in place, as autograd counts it."""
-        return tuple(parameter._version for parameter in self.model.network.parameters())
+    def run(
+        self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool = False
+    ) -> TokenScores:
+        """One micro-batch through the network, with a graph when gradients are on. `active_pass` has to be active."""
+        return TokenScores(*self.parameters.run(self._body(micro_batch, prompts_P, responses_PG, entropies)))
+
+    def _body(
+        self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, entropies: bool = False
+    ) -> Callable[[], tuple[Tensor, ...]]:
+        return lambda: self.active_pass.run(micro_batch, prompts_P, responses_PG, entropies=entropies).tensors()
 
     def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
         """log ‖∇_θ log π(y|x)‖² of each response, float64, −inf for an empty one: log_norms_B.
@@ -183,17 +192,14 @@ class Scorer:
         group_size = len(responses_PG[0])
         lengths_B = [len(response) for responses_G in responses_PG for response in responses_G]
         log_norms_B = torch.zeros(len(lengths_B), dtype=torch.float64)
-        parameters = [parameter for parameter in self.model.network.parameters() if parameter.requires_grad]
         for row in self.ranks.share(lengths_B):
             group, sample = divmod(row, group_size)
             if not lengths_B[row]:
                 continue
             micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
-            with self.active_pass.active(), torch.enable_grad():
-                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, entropies=False)
-                gradients = torch.autograd.grad(scored.logp_R.sum(), parameters, allow_unused=True)
-            squares = [gradient.double().square().sum() for gradient in gradients if gradient is not None]
-            log_norms_B[row] = torch.stack(squares).sum().log().cpu()
+            with self.active_pass.active():
+                square = self.parameters.squared_gradient(self._body(micro_batch, prompts_P, responses_PG))
+            log_norms_B[row] = square.log().cpu()
         self.ranks.add([log_norms_B])
         log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
         return log_norms_B.to(self.model.device)
@@ -214,7 +220,7 @@ class Scorer:
         kept: dict[int, TokenScores] = {}
         for index, micro_batch in enumerate(plan):
             with self.active_pass.active(), torch.set_grad_enabled(index == keep):
-                scored = self.active_pass.run(micro_batch, prompts_P, responses_PG, entropies=entropies)
+                scored = self.run(micro_batch, prompts_P, responses_PG, entropies=entropies)
             logp_BT[scored.rows_R, scored.columns_R] = scored.logp_R.detach()
             if entropies_BT is not None and scored.entropies_R is not None:
                 entropies_BT[scored.rows_R, scored.columns_R] = scored.entropies_R

@@ -5,30 +5,31 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from gmc.parameters.base import Parameters
 
 
-def copied(network: nn.Module) -> dict[str, Tensor]:
-    """A copy of every parameter that training changes, by name."""
-    return {name: value.detach().clone() for name, value in network.named_parameters() if value.requires_grad}
+def copied(parameters: Parameters) -> dict[str, Tensor]:
+    """A copy of this process's part of every parameter that training changes, by name."""
+    return {name: value.detach().clone() for name, value in parameters.own.items()}
 
 
 @contextlib.contextmanager
-def lent(network: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def lent(parameters: Parameters, weights: Mapping[str, Tensor]) -> Iterator[None]:
     """Within the context the network holds these weights; afterwards its own again, bit for bit."""
-    current = copied(network)
-    _copy_in(network, weights)
+    current = copied(parameters)
+    _copy_in(parameters, weights)
     try:
         yield
     finally:
-        _copy_in(network, current)
+        _copy_in(parameters, current)
 
 
 @torch.no_grad()
-def _copy_in(network: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    for name, parameter in network.named_parameters():
-        if parameter.requires_grad:
-            parameter.copy_(weights[name])
+def _copy_in(parameters: Parameters, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in parameters.own.items():
+        parameter.copy_(weights[name])
 
 
 class Reference:
@@ -37,13 +38,13 @@ class Reference:
     Made while the network still holds them, before a checkpoint is loaded: a resumed run has the same from the same model.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self._network, self._weights = network, copied(network)
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters, self._weights = parameters, copied(parameters)
 
     @contextlib.contextmanager
     def weights(self) -> Iterator[None]:
         """Within the context the network holds the weights of version 0."""
-        with lent(self._network, self._weights):
+        with lent(self._parameters, self._weights):
             yield
 
 
@@ -54,15 +55,15 @@ class Anchors:
     weights of version max(0, update − lag) and puts the current ones back.
     """
 
-    def __init__(self, network: nn.Module, lag: int) -> None:
-        self._network = network
+    def __init__(self, parameters: Parameters, lag: int) -> None:
+        self._parameters = parameters
         self._lag = lag
         self._kept: deque[dict[str, Tensor]] = deque(maxlen=lag + 1)
 
     def remember(self) -> None:
         """Keep a copy of the network's weights as those of the version that the coming update starts from."""
         if self._lag:
-            self._kept.append(copied(self._network))
+            self._kept.append(copied(self._parameters))
 
     @contextlib.contextmanager
     def weights_of(self, update: int) -> Iterator[None]:
@@ -70,7 +71,7 @@ class Anchors:
         if not self._lag:
             yield
             return
-        with lent(self._network, self._kept[0]):
+        with lent(self._parameters, self._kept[0]):
             yield
 
     def state_dict(self) -> dict[str, Tensor]:

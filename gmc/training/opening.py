@@ -11,6 +11,7 @@ from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.models import LanguageModel, policy_hash
+from gmc.parameters.whole import Whole
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates
@@ -122,17 +123,16 @@ def _used_up(place: Place, checkpoint: Checkpoint | None) -> set[int]:
 
 def _updater(place: Place, rule: Estimator) -> Updater:
     """The updater of a fresh run, the model still at version 0. Its horizon is set when the rollouts on disk are known."""
-    settings, model = place.settings, place.model
+    settings, parameters = place.settings, Whole(place.model, place.ranks)
     return Updater(
-        model,
-        build_scorer(settings, model, place.ranks),
+        parameters,
+        build_scorer(settings, place.model, parameters),
         rule,
-        make_optimizer(model.trainable, settings.optimizer),
-        Anchors(model.network, rule.anchor_lag),
+        make_optimizer(parameters.tensors, settings.optimizer),
+        Anchors(parameters, rule.anchor_lag),
         settings,
         planned_updates=settings.train.updates,
-        ranks=place.ranks,
-        reference=Reference(model.network) if Need.REFERENCE_LOGP in rule.needs else None,
+        reference=Reference(parameters) if Need.REFERENCE_LOGP in rule.needs else None,
     )
 
 

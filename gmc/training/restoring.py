@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def restore(checkpoint: Checkpoint, updater: Updater) -> None:
     """Put weights, optimizer, rule and anchors where they stood. Raises `DataError` when they are another model's."""
-    weights = updater.model.trainable_weights()
+    weights = updater.parameters.own
     shapes = {name: tuple(tensor.shape) for name, tensor in checkpoint.weights.items()}
     if shapes != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
         raise DataError(

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from gmc.delays.base import GroupRef
@@ -72,7 +71,7 @@ class Session:
         self._recorded_at = now
         self._add_noise(groups, metrics)
         metrics |= self.source.metrics()
-        if not self.updater.ranks.is_rank_0:
+        if not self.updater.parameters.ranks.is_rank_0:
             return
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
         append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
@@ -110,12 +109,11 @@ class Session:
         if self.saved == self.version:
             return
         self._require_equal_weights()
-        self.updater.ranks.from_rank_0(self._write_checkpoint)
+        self.updater.parameters.ranks.from_rank_0(self._write_checkpoint)
         self.saved = self.version
 
     def _require_equal_weights(self) -> None:
-        total = float(sum(tensor.sum(dtype=torch.float64) for tensor in self.updater.model.trainable_weights().values()))
-        if len(set(self.updater.ranks.collect(total))) > 1:
+        if not self.updater.parameters.agree():
             raise GmcError(
                 f"update {self.version}: the ranks hold different weights, so no checkpoint was written; go on from the last "
                 "one with --resume, and suspect a faulty GPU or mixed kinds of GPUs"
@@ -130,7 +128,7 @@ class Session:
         save_checkpoint(
             self.run.checkpoints,
             self.version,
-            weights=updater.model.trainable_weights(),
+            weights=updater.parameters.own,
             optimizer=optimizer_tensors(updater.optimizer),
             estimator=prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
             extra={"source": self.source.state_dict(), "run_id": self.run.run_id},
@@ -140,7 +138,7 @@ class Session:
     def publish(self) -> None:
         """Publish the current policy. Only weights that a durable checkpoint can restore ever leave the trainer."""
         self.save()
-        self.updater.ranks.from_rank_0(self._write_policy)
+        self.updater.parameters.ranks.from_rank_0(self._write_policy)
 
     def _write_policy(self) -> None:
         publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
@@ -149,5 +147,5 @@ class Session:
     def finish(self) -> None:
         """Publish the last policy, when all planned updates are made."""
         self.publish()
-        if self.updater.ranks.is_rank_0:
+        if self.updater.parameters.ranks.is_rank_0:
             self.source.ended(self.version)

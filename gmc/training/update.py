@@ -15,9 +15,9 @@ from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
 from gmc.gradients.assemble import assemble, behavior_logp
 from gmc.gradients.rule_calls import RuleCalls
-from gmc.gradients.rule_gradient import is_finite, model_gradient, objective_weights, token_gradient
+from gmc.gradients.rule_gradient import model_gradient, objective_weights, token_gradient
 from gmc.models import LanguageModel
-from gmc.ranks import ALONE, Ranks
+from gmc.parameters.base import Parameters
 from gmc.rewards.build import reward_labels
 from gmc.scoring.scorer import Forward, Scorer
 from gmc.store.shards.groups import Groups, token_ids
@@ -32,21 +32,26 @@ class NonFiniteError(GmcError):
 
 @dataclass
 class Updater:
-    """Applies updates to `model` in place. planned_updates: the horizon N of the learning rate. ranks: who takes part; each
-    has the scorer that shares the work with them, and all end with the same weights. rate_mass: of all updates so far.
-    reference: of a rule that needs the initial policy.
+    """Applies updates to `parameters` in place, whose ranks all take part, each with a scorer that shares the work with them.
+
+    planned_updates: the horizon N of the learning rate. rate_mass: of all updates so far. reference: of a rule that needs the
+    initial policy.
     """
 
-    model: LanguageModel
+    parameters: Parameters
     scorer: Scorer
     estimator: Estimator
     optimizer: torch.optim.Optimizer
     anchors: Anchors
     settings: RunSettings
     planned_updates: int
-    ranks: Ranks = ALONE
     rate_mass: RateMass = field(default_factory=RateMass)
     reference: Reference | None = None
+
+    @property
+    def model(self) -> LanguageModel:
+        """The model whose parameters these are."""
+        return self.parameters.model
 
     def run(self, groups: Groups, update: int) -> dict[str, float]:
         """Train on the groups of one update and return its metrics.
@@ -63,7 +68,7 @@ class Updater:
         self._require_finite([tokens.gradient_BT], groups, update, "the loss gradient")
 
         loss_gradient_BT = -objective_weights(tokens, self.settings.train.normalizer)
-        summed = model_gradient(self.model, current, loss_gradient_BT, self.ranks)
+        summed = model_gradient(self.parameters, current, loss_gradient_BT)
         if rule.uses_gradient:
             self._require_finite(summed.tensors, groups, update, "the gradient")
         gradient = rule.gradient(summed)
@@ -77,9 +82,7 @@ class Updater:
         metrics |= rule.metrics(batch)
         if not isinstance(gradient, Skip):
             set_learning_rate(self.optimizer, rate * scale)
-            self.optimizer.step()
-            # Fused optimizers write past autograd's count, by which the scorer knows what it scored with the same weights.
-            torch.autograd.graph.increment_version(self.model.trainable)
+            self.parameters.step(self.optimizer)
         metrics |= {
             "optimizer/learning_rate": rate,
             "optimizer/learning_rate_scale": scale,
@@ -127,15 +130,13 @@ class Updater:
 
     def _clipped(self, gradient: Gradient, groups: Groups, update: int) -> float:
         """Put the gradient in place for the optimizer, clipped; returns its norm before."""
-        parameters = self.model.trainable
-        for parameter, tensor in zip(parameters, gradient.tensors, strict=True):
-            parameter.grad = tensor
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.settings.optimizer.clip_norm)
+        self.parameters.put(gradient)
+        norm = self.parameters.clip(self.settings.optimizer.clip_norm)
         self._require_finite([norm], groups, update, "the gradient")
         return norm.item()
 
     def _require_finite(self, tensors: Sequence[Tensor], groups: Groups, update: int, what: str) -> None:
-        if not is_finite(tensors):
+        if not self.parameters.finite(tensors):
             batches = sorted({group[0].batch for group in groups})
             raise NonFiniteError(
                 f"update {update} (batches {batches}): {what} of estimator {self.estimator.name} is not finite; the update was "

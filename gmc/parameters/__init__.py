@@ -1,0 +1,1 @@
+"""Who holds the parameters: one owner, whether every process has all of them or each a part."""

@@ -1,0 +1,82 @@
+"""The one owner of what training changes. Nothing above asks whether a process holds all parameters or a part of each."""
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from gmc.estimators.gradient import Gradient
+from gmc.models import LanguageModel
+from gmc.ranks import Ranks
+
+Outputs = tuple[Tensor, ...]
+
+
+class Parameters(ABC):
+    """The parameters of `model` among `ranks`.
+
+    own: this process's part of every parameter that training changes, by name, in the network's order. Optimizer, anchors and
+    swaps work on these tensors, whose `.grad` holds the same part of the gradient.
+    """
+
+    def __init__(self, model: LanguageModel, ranks: Ranks, own: dict[str, nn.Parameter]) -> None:
+        self.model, self.ranks, self.own = model, ranks, own
+
+    @property
+    def tensors(self) -> list[nn.Parameter]:
+        """The values of `own`."""
+        return list(self.own.values())
+
+    @abstractmethod
+    def versions(self) -> tuple[int, ...]:
+        """How often each parameter of the network has been written to in place, as autograd counts it."""
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """One step of an optimizer over `own`."""
+        optimizer.step()
+        # Fused optimizers write past autograd's count, by which a scorer knows what it scored with the same weights.
+        torch.autograd.graph.increment_version(self.tensors)
+
+    def clear(self) -> None:
+        """Put zeros in place of the gradient, not None: with nothing to learn from, an optimizer's moments must still decay."""
+        for parameter in self.own.values():
+            parameter.grad = torch.zeros_like(parameter)
+
+    @abstractmethod
+    def run(self, body: Callable[[], Outputs]) -> Outputs:
+        """What `body` returns, which calls the network: a pass through it, under a graph when gradients are on."""
+
+    @abstractmethod
+    def gradient(self) -> Gradient:
+        """What backward passes have added since `clear`, summed over ranks; it stays in the `.grad` of `own`."""
+
+    def put(self, gradient: Gradient) -> None:
+        """Hand an optimizer over `own` this gradient."""
+        for parameter, tensor in zip(self.own.values(), gradient.tensors, strict=True):
+            parameter.grad = tensor
+
+    @abstractmethod
+    def clip(self, longest: float) -> Tensor:
+        """Shorten the gradient in place to this norm; returns its norm before, over all parameters."""
+
+    @abstractmethod
+    def squared_gradient(self, body: Callable[[], Outputs]) -> Tensor:
+        """‖∂ Σ first output of `body` / ∂ parameters‖², float64. The `.grad` of the parameters is left alone."""
+
+    @abstractmethod
+    def finite(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether every value of these parts is a number, on every rank."""
+
+    @abstractmethod
+    def agree(self) -> bool:
+        """Whether ranks that should hold the same numbers do."""
+
+    @abstractmethod
+    def whole(self) -> contextlib.AbstractContextManager[None]:
+        """Within the context the network's own parameters are all there, for code that reads them itself."""
+
+    @abstractmethod
+    def full(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and whole float32 tensor of every parameter of the network, one at a time, on every rank."""
