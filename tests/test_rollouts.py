@@ -20,7 +20,7 @@ def maker(tmp_path_factory):
 
 @pytest.mark.process
 def test_a_row_holds_what_was_asked_sampled_and_graded(maker):
-    rows = maker.make(0, 0)
+    rows = maker.make(0, 0).rows
     problems = {problem.problem_id: problem for problem in maker.problem_set.problems}
     for row in rows:
         problem = problems[row.problem_id]
@@ -40,12 +40,12 @@ def test_a_row_holds_what_was_asked_sampled_and_graded(maker):
 def test_a_batch_depends_on_seed_and_number_alone(maker):
     first, other = maker.make(3, 0), maker.make(4, 0)
     assert maker.make(3, 0) == first
-    assert [row.response_token_ids for row in other] != [row.response_token_ids for row in first]
+    assert [row.response_token_ids for row in other.rows] != [row.response_token_ids for row in first.rows]
 
 
 @pytest.mark.unit
 def test_engine_and_trainer_agree_up_to_rounding_in_float32(maker):
-    noise = measure_noise(maker.make(5, 0))
+    noise = measure_noise(maker.make(5, 0).rows)
     assert 0 < noise.worst < 1e-4
     assert noise.spread < 1e-5
 

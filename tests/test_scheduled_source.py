@@ -12,6 +12,7 @@ from gmc.delays.base import GroupRef
 from gmc.delays.fixed import FixedDelay
 from gmc.delays.reuse import ReuseDelay
 from gmc.errors import DataError, GmcError, UsageError
+from gmc.rollouts.resampling import Made
 from gmc.rollouts.scheduled import ScheduledSource
 from gmc.store.shards.store import RolloutStore
 
@@ -28,11 +29,11 @@ class Maker:
         self.made: list[tuple[int, int]] = []
         self.reward = SimpleNamespace(metrics=dict)
 
-    def make(self, batch: int, version: int, progress: Any = None) -> list[Any]:
+    def make(self, batch: int, version: int, progress: Any = None) -> Made:
         self.made.append((batch, version))
         if progress:
             progress(PROMPTS * METADATA.group_size)
-        return make_rollouts(groups=PROMPTS, batch=batch, version=version, seed=batch)
+        return Made(make_rollouts(groups=PROMPTS, batch=batch, version=version, seed=batch))
 
     def metadata(self, version: int) -> Any:
         return METADATA

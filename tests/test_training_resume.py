@@ -33,6 +33,7 @@ train_run(Path({path!r}), small_settings(*{assignments!r}), resume={resume!r})
 CASES = {
     "fixed": ["delay=3", "estimator=gmc"],
     "length clock": ["delay=length:10", "estimator=gmc"],
+    "further prompts": ["delay=length:10", "rollout.resample_equal=3"],
     "rule with state": ["delay=2", "estimator.name=gac", "estimator.base=gmc"],
     "8-bit optimizer": ["delay=1", "optimizer.name=adamw8bit"],
 }

@@ -81,7 +81,7 @@ def rollout(
     write_line(
         f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
         f"{_worth(summary)}, {100 * summary.cut_off:.1f} % cut off at the length limit, "
-        f"mean length {summary.mean_length:.1f} tokens"
+        f"mean length {summary.mean_length:.1f} tokens" + _set_aside(summary)
     )
     if json:
         print_json(summary.record())
@@ -89,6 +89,10 @@ def rollout(
 
 def _worth(summary: "RolloutSummary") -> str:
     return f"mean reward {summary.mean_reward:.3f}" if summary.accuracy is None else f"{100 * summary.accuracy:.1f} % correct"
+
+
+def _set_aside(summary: "RolloutSummary") -> str:
+    return f"; {summary.set_aside} groups with equal rewards were set aside" if summary.set_aside else ""
 
 
 def _follow(

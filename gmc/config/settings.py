@@ -102,6 +102,9 @@ class RolloutSettings(Section):
     top_k: int = Field(0, description="refused for training unless 0")
     min_p: float = Field(0.0, description="refused for training unless 0")
     repetition_penalty: float = Field(1.0, description="refused for training unless 1")
+    resample_equal: int = Field(
+        0, ge=0, description="K, further prompts a batch that may be asked in place of groups with equal rewards; 0: none"
+    )
     batches: Count = Field(16, description="launch batches that `gmc rollout` writes")
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
     entropies: Annotated[bool, Derived("estimator.name", "rule", "true if the rule needs them")] = Field(

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 class RolloutSummary:
     """What a run holds after `generate_batches`. batches: asked for, of which `made` are new; mean_reward: of all responses;
     accuracy, cut_off: shares of all responses, accuracy None for a reward that may be any number; mean_length: tokens;
-    problems: in the data set; weights: hash of the policy that made them."""
+    set_aside: groups with equal rewards in whose place further prompts were asked; problems: in the data set; weights: hash of
+    the policy that made them."""
 
     run: Path
     batches: int
@@ -36,6 +37,7 @@ class RolloutSummary:
     accuracy: float | None
     mean_reward: float
     mean_length: float
+    set_aside: int
     problems: int
     weights: str
 
@@ -83,7 +85,7 @@ def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Calla
         with maker.reward:
             for note in maker.problem_set.notes:
                 log.info(note)
-            made, rows = _fill(store, maker, settings.rollout.batches, advance)
+            made, rows, set_aside = _fill(store, maker, settings.rollout.batches, advance)
     count = len(rows)
     mean_reward = sum(row.reward for row in rows) / count
     return RolloutSummary(
@@ -95,6 +97,7 @@ def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Calla
         accuracy=mean_reward if maker.reward.is_binary else None,
         mean_reward=mean_reward,
         mean_length=sum(row.length for row in rows) / count,
+        set_aside=set_aside,
         problems=len(maker.problem_set),
         weights=run.record.weights_hash,
     )
@@ -106,19 +109,25 @@ class _Row(NamedTuple):
     cut_off: bool
 
 
-def _fill(store: RolloutStore, maker: RolloutMaker, batches: int, advance: Callable[[int], None]) -> tuple[int, list[_Row]]:
-    """How many batches were made, and what is counted of every row."""
+def _fill(
+    store: RolloutStore, maker: RolloutMaker, batches: int, advance: Callable[[int], None]
+) -> tuple[int, list[_Row], int]:
+    """How many batches were made, what is counted of every row, and how many groups were set aside."""
     metadata = maker.metadata(0)
     on_disk = {stored.batch: stored for stored in store.list()}
     counted: list[_Row] = []
+    set_aside = 0
     for batch in range(batches):
         if batch in on_disk:
-            rows = store.read(on_disk[batch], tokenizer_hash=metadata.tokenizer_hash).rollouts
+            shard = store.read(on_disk[batch], tokenizer_hash=metadata.tokenizer_hash)
+            rows, aside = shard.rollouts, shard.metadata.set_aside
             advance(len(rows))
         else:
-            rows = maker.make(batch, 0, advance)
-            write_shard(store.path_for(batch, 0), rows, metadata)
+            made = maker.make(batch, 0, advance)
+            rows, aside = made.rows, made.set_aside
+            write_shard(store.path_for(batch, 0), rows, replace(metadata, set_aside=aside))
+        set_aside += len(aside)
         if batch == 0 and (noise := measure_noise(rows)):
             log.info(str(noise))
         counted += [_Row(row.reward, len(row.response_token_ids), row.finish_reason == "length") for row in rows]
-    return sum(batch not in on_disk for batch in range(batches)), counted
+    return sum(batch not in on_disk for batch in range(batches)), counted, set_aside

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +103,17 @@ class _PolicyWork:
         """Make launch batch `batch` and write its shard, with the wall-clock seconds between which it was made."""
         assert self._metadata is not None
         launched_at = time.time()
-        rows = self._maker.make(batch, version)
-        ready_at = time.time()
+        made = self._maker.make(batch, version)
+        rows, ready_at = made.rows, time.time()
         for row in rows:
             row.launched_at, row.ready_at = launched_at, ready_at
-        write_shard(path, rows, self._metadata)
+        write_shard(path, rows, replace(self._metadata, set_aside=made.set_aside))
         if not self._noise_reported:
             self._noise_reported = True
             if noise := measure_noise(rows):
                 log.info(str(noise))
-        return BatchCounts(len(rows), sum(len(row.response_token_ids) for row in rows))
+        size = self._maker.settings.rollout.group_size
+        return BatchCounts(
+            len(rows) + size * len(made.set_aside),
+            sum(len(row.response_token_ids) for row in rows) + sum(group.tokens for group in made.set_aside),
+        )

@@ -12,9 +12,11 @@ from gmc.live.ending import mark_ended
 from gmc.live.heartbeats import HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
 from gmc.ranks import ALONE, Ranks
+from gmc.rollouts.resampling import SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import in_groups
+from gmc.store.shards.reader import read_metadata
 from gmc.store.shards.rollout import Rollout
 from gmc.store.shards.store import RolloutStore, StoredShard
 
@@ -50,6 +52,7 @@ class LiveSource(RolloutSource):
         self._stopping = stopping
         self._ranks = ranks
         self._used: set[int] = set()
+        self._set_aside = SetAsideAccount()
         self._next: StoredShard | None = None
         self._read: list[list[Rollout]] = []
         self._heartbeat = heartbeat
@@ -67,8 +70,11 @@ class LiveSource(RolloutSource):
         return None
 
     def metrics(self) -> dict[str, float]:
-        """The groups waiting. Batches are trained on in the order they were launched, so no length is favored."""
-        return {"rollouts/groups_waiting": float(self.waiting)}
+        """The groups waiting, and those set aside when the batches used so far were made.
+
+        Batches are trained on in the order they were launched, so no length is favored.
+        """
+        return {"rollouts/groups_waiting": float(self.waiting), **self._set_aside.metrics()}
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: live delays are measured, so used.jsonl and the shards say it all."""
@@ -83,9 +89,12 @@ class LiveSource(RolloutSource):
                 f"{self._run.path}: batch {min(partly)} is used {how}, and --live uses each whole and once; keep the --delay"
             )
         self._used = set(groups_used)
-        missing = self._used - {stored.batch for stored in self._store.list()}
+        stored = {stored.batch: stored for stored in self._store.list()}
+        missing = self._used - stored.keys()
         if missing:
             raise self._store.missing(min(missing))
+        for batch in sorted(self._used):
+            self._set_aside.add(read_metadata(stored[batch].path).set_aside)
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
         self._write_heartbeat(f"waiting for the batch of update {update}")
@@ -97,6 +106,7 @@ class LiveSource(RolloutSource):
         stored, self._next = self._next, None
         self._write_heartbeat(f"update {update} on batch {stored.batch}, delay {delay_of(update, stored.version)}")
         self._used.add(stored.batch)
+        self._set_aside.add(read_metadata(stored.path).set_aside)
         groups_PG, self._read = self._read or self._read_groups(stored), []
         return groups_PG
 

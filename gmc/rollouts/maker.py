@@ -6,8 +6,8 @@ and the policy, never on who made it.
 
 import hashlib
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from gmc import __version__
@@ -20,10 +20,11 @@ from gmc.problems.templates import Template
 from gmc.ranks import ALONE, Ranks
 from gmc.rewards.base import TrainerState
 from gmc.rewards.combined import CombinedReward
+from gmc.rollouts.resampling import Made, account_of, further_problems, is_equal
 from gmc.rollouts.respond import Asked, Response, respond
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import token_ids
-from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
 
 
 def problem_indices(batch: int, prompts: int, total: int, seed: int) -> list[int]:
@@ -66,18 +67,57 @@ class RolloutMaker:
     ranks: Ranks = ALONE
     _handed_over: int | None = field(default=None, init=False)
 
-    def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> list[Rollout]:
+    def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> Made:
         """The P·G rollouts of launch batch `batch`, sampled by policy `version`, ordered by group then sample.
 
-        `progress` is called with the number of newly finished responses. Raises `GmcError` when the checking processes of a
-        whole batch crash, and whatever the engine and the reward raise.
+        Groups with equal rewards give their places to further prompts, as many as `rollout.resample_equal` allows. `progress`
+        is called with the number of newly finished responses of the batch's own prompts. Raises `GmcError` when the checking
+        processes of a whole batch crash, and whatever the engine and the reward raise.
         """
-        rollout, seed = self.settings.rollout, self.settings.seed
+        rollout, total = self.settings.rollout, len(self.problem_set)
         if not self.engine.shares_weights and self._handed_over != version:
             self.engine.load_weights(self.model.weights())
             self._handed_over = version
-        prompts = self._prompts(batch)
         self.reward.begin(TrainerState(global_step=version, max_steps=self.settings.train.updates))
+        own = problem_indices(batch, rollout.prompts, total, self.settings.seed)
+        groups_PG = self._sample(batch, version, dict(enumerate(own)), progress)
+        if all(row.status == "crash" for group in groups_PG for row in group):
+            raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
+        further = further_problems(batch, own, rollout.resample_equal, total, self.settings.seed)
+        set_aside = self._replace_equal(batch, version, groups_PG, further)
+        rows = [row for group in groups_PG for row in group]
+        self._score(rows)
+        return Made(rows, set_aside)
+
+    def _replace_equal(
+        self, batch: int, version: int, groups_PG: list[list[Rollout]], further: Sequence[int]
+    ) -> tuple[SetAside, ...]:
+        """Ask further prompts, as many at once as places are wanted, and put the groups that differ in these places.
+
+        Whatever comes of it, a further prompt sets one equal group aside: the one that stood there, or its own.
+        """
+        set_aside: list[SetAside] = []
+        number = len(groups_PG)
+        while further and (places := [place for place, group in enumerate(groups_PG) if is_equal(group)]):
+            now, further = further[: len(places)], further[len(places) :]
+            fresh = self._sample(batch, version, dict(enumerate(now, start=number)), None)
+            number += len(now)
+            for place, group in zip(places, fresh, strict=False):
+                set_aside.append(account_of(group if is_equal(group) else groups_PG[place]))
+                if not is_equal(group):
+                    groups_PG[place] = [replace(row, group=place) for row in group]
+        return tuple(set_aside)
+
+    def _sample(
+        self, batch: int, version: int, problems: Mapping[int, int], progress: Callable[[int], None] | None
+    ) -> list[list[Rollout]]:
+        """Rewarded groups, not scored yet, in order of their numbers. problems: the index of each group's, by its number."""
+        rollout, seed = self.settings.rollout, self.settings.seed
+        numbers = list(problems)
+        prompts = {
+            numbers[place]: Asked.of(self.problem_set.problems[problems[numbers[place]]], self.template, self.model.tokenizer)
+            for place in self.ranks.share([1] * len(numbers))
+        }
         groups = respond(
             self.engine,
             self.model.tokenizer,
@@ -94,12 +134,10 @@ class RolloutMaker:
             for sample, response in enumerate(responses)
         ]
         rows = sorted((row for rows in self.ranks.collect(mine) for row in rows), key=lambda row: (row.group, row.sample))
-        if all(row.status == "crash" for row in rows):
-            raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
         if progress and len(rows) > len(mine):
             progress(len(rows) - len(mine))
-        self._score(rows)
-        return rows
+        size = rollout.group_size
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     def metadata(self, version: int, *, published: bool = False) -> ShardMetadata:
         """What a shard of this maker's current policy, `version`, says about itself.
@@ -126,20 +164,12 @@ class RolloutMaker:
             seed=self.settings.seed,
             group_size=rollout.group_size,
             gmc_version=__version__,
+            resample_equal=rollout.resample_equal,
         )
 
     @cached_property
     def _tokenizer_hash(self) -> str:
         return tokenizer_hash(self.model.tokenizer)
-
-    def _prompts(self, batch: int) -> dict[int, Asked]:
-        """What this rank asks, by group number."""
-        prompts = self.settings.rollout.prompts
-        indices = problem_indices(batch, prompts, len(self.problem_set), self.settings.seed)
-        return {
-            group: Asked.of(self.problem_set.problems[indices[group]], self.template, self.model.tokenizer)
-            for group in self.ranks.share([1] * prompts)
-        }
 
     def _row(self, batch: int, version: int, group: int, asked: Asked, sample: int, response: Response) -> Rollout:
         return Rollout(

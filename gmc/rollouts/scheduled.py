@@ -10,9 +10,10 @@ from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.maker import RolloutMaker
+from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
 from gmc.store.shards.groups import in_groups
-from gmc.store.shards.reader import read_lengths
+from gmc.store.shards.reader import Launch, read_launch, read_lengths
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
@@ -77,7 +78,8 @@ class ScheduledSource(RolloutSource):
         self._held: dict[int, int] = {}
         self._generated, self._trained = _Lengths(), _Lengths()
         self._waiting: dict[GroupRef, _Waiting] = {}
-        self._unwritten: dict[int, list[Rollout]] = {}
+        self._set_aside = SetAsideAccount()
+        self._unwritten: dict[int, Made] = {}
         self._cache: dict[int, list[Rollout]] = {}
 
     @property
@@ -146,6 +148,7 @@ class ScheduledSource(RolloutSource):
         """
         logged = {} if self._maker is None else self._maker.reward.metrics()
         metrics = {"rollouts/groups_waiting": float(self.waiting)} | {f"reward/log/{key}": n for key, n in logged.items()}
+        metrics |= self._set_aside.metrics()
         if not self._generated.count:
             return metrics
         return {
@@ -185,14 +188,15 @@ class ScheduledSource(RolloutSource):
                 return
             if stored.version < update:
                 raise self._disagreement(update)
-            self._record_launch(batch, update, read_lengths(stored.path))
+            self._record_launch(batch, update, read_launch(stored.path))
 
-    def _record_launch(self, batch: int, version: int, lengths_PG: list[list[int]]) -> list[GroupTimes]:
+    def _record_launch(self, batch: int, version: int, launch: Launch) -> list[GroupTimes]:
         self._launched.add(batch)
-        for group, lengths in enumerate(lengths_PG):
+        self._set_aside.add(launch.set_aside)
+        for group, lengths in enumerate(launch.lengths_PG):
             self._generated.add(lengths)
             self._waiting[GroupRef(batch, group)] = _Waiting(lengths, self._delays.uses)
-        return self._delays.launched(batch, version, lengths_PG)
+        return self._delays.launched(batch, version, launch.lengths_PG)
 
     def _find(self, batch: int, version: int) -> StoredShard | None:
         if batch not in self._stored and version == 0:
@@ -207,29 +211,31 @@ class ScheduledSource(RolloutSource):
                 f"{stored.path}: --delay {self._spec} wants batch {stored.batch} from policy version {update}, not "
                 f"{stored.version}; train on what exists with --delay shards, or use another run directory"
             )
-        self._record_launch(stored.batch, update, read_lengths(stored.path))
+        self._record_launch(stored.batch, update, read_launch(stored.path))
 
     def _generate(self, batch: int, update: int, progress: Progress | None) -> None:
-        rows = self._unwritten.pop(batch, None) or self._make(batch, update, progress)
-        times_P = self._record_launch(batch, update, _lengths(rows))
-        self._write(batch, update, rows, times_P)
+        made = self._unwritten.pop(batch, None) or self._make(batch, update, progress)
+        times_P = self._record_launch(batch, update, Launch(_lengths(made.rows), made.set_aside))
+        self._write(batch, update, made, times_P)
 
-    def _make(self, batch: int, update: int, progress: Progress | None) -> list[Rollout]:
+    def _make(self, batch: int, update: int, progress: Progress | None) -> Made:
         if self._maker is None:
             raise GmcError(f"--delay {self._spec} generates nothing, and batch {batch} does not exist")
         return self._maker.make(batch, update, progress)
 
-    def _write(self, batch: int, version: int, rows: Sequence[Rollout], times_P: Sequence[GroupTimes]) -> None:
+    def _write(self, batch: int, version: int, made: Made, times_P: Sequence[GroupTimes]) -> None:
         path = self._store.path_for(batch, version)
-        self._ranks.from_rank_0(lambda: self._write_shard(path, version, rows, times_P))
+        self._ranks.from_rank_0(lambda: self._write_shard(path, version, made, times_P))
         self._stored[batch] = StoredShard(batch, version, path)
 
-    def _write_shard(self, path: Path, version: int, rows: Sequence[Rollout], times_P: Sequence[GroupTimes]) -> None:
+    def _write_shard(self, path: Path, version: int, made: Made, times_P: Sequence[GroupTimes]) -> None:
         assert self._maker is not None
-        timed = [replace(row, launched_at=times_P[row.group].launched_at, ready_at=times_P[row.group].ready_at) for row in rows]
+        timed = [
+            replace(row, launched_at=times_P[row.group].launched_at, ready_at=times_P[row.group].ready_at) for row in made.rows
+        ]
         if self._metadata is None or self._metadata[0] != version:
             self._metadata = (version, self._maker.metadata(version))
-        write_shard(path, timed, self._metadata[1])
+        write_shard(path, timed, replace(self._metadata[1], set_aside=made.set_aside))
 
     def _calibrate(self, progress: Progress | None = None) -> None:
         if not self._delays.calibration_batches:
@@ -241,7 +247,7 @@ class ScheduledSource(RolloutSource):
                 lengths_BPG.append(read_lengths(stored.path))
             else:
                 self._unwritten[batch] = self._make(batch, 0, progress)
-                lengths_BPG.append(_lengths(self._unwritten[batch]))
+                lengths_BPG.append(_lengths(self._unwritten[batch].rows))
         self._delays.calibrate(lengths_BPG)
 
     def _refuse_surplus(self, update: int) -> None:

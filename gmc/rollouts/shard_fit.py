@@ -51,6 +51,7 @@ class ShardCheck:
         self._initial_hash = initial_hash
         self._start_version = settings.train.start_version
         self._rewards = tuple(settings.reward.parts)
+        self._resample_equal = rollout.resample_equal
         self._wanted: dict[str, Any] = {
             "tokenizer hash": tokenizer_hash(model.tokenizer),
             "vocabulary size": model.vocabulary_size,
@@ -80,6 +81,8 @@ class ShardCheck:
                 f"{stored.path}: rewarded by {' + '.join(metadata.rewards)}, this command's reward is "
                 f"{' + '.join(self._rewards)}; give --reward as it was, or use another --run"
             )
+        if metadata.resample_equal not in (None, self._resample_equal):  # None: of another tool, or of gmc before 0.3
+            raise _misfit(stored.path, "rollout.resample_equal", metadata.resample_equal, self._resample_equal)
         for name, value in self._sampling.items():
             given = metadata.sampling.get(name)  # a shard of another tool need not name its sampling
             if given is not None and _number(given) != value:

@@ -13,6 +13,7 @@ Progress = Callable[[int], None]
 class RolloutSource(Protocol):
     """Hands out the groups of each update. It never drops a rollout: launched = trained + waiting, in groups.
 
+    Groups with equal rewards may give their places to further prompts: launched = trained + waiting + set aside.
     Where a delay uses each group several times, a group counts once a use.
 
     Two implementations: `ScheduledSource` generates what a delay model asks for, `LiveSource` waits for what followers make.

@@ -18,7 +18,7 @@ from gmc.errors import DataError
 from gmc.store.parquet_footer import FooterError, read_chunks
 from gmc.store.parquet_limits import repeated_texts, require_moderate, require_moderate_texts
 from gmc.store.shards.check import Check, list_column
-from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
 from gmc.store.shards.schema import (
     NULLABLE_COLUMNS,
     OLD_NAMES,
@@ -76,8 +76,21 @@ def read_metadata(path: Path) -> ShardMetadata:
         return decode_metadata(str(path), file.schema_arrow.metadata)
 
 
+@dataclass(frozen=True)
+class Launch:
+    """What a launch came to. lengths_PG: of its responses, in tokens; set_aside: groups sampled besides."""
+
+    lengths_PG: list[list[int]]
+    set_aside: tuple[SetAside, ...] = ()
+
+
 def read_lengths(path: Path) -> list[list[int]]:
     """Response lengths in tokens, P × G, reading only the columns needed. Raises `DataError` for a group that is not whole."""
+    return read_launch(path).lengths_PG
+
+
+def read_launch(path: Path) -> Launch:
+    """The launch that a shard holds, reading only what is needed. Raises `DataError` for a group that is not whole."""
     with _parquet(path) as file:
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
         table, _ = _sorted(_conform(file, ["group", "sample", "response_token_ids"], path))
@@ -91,8 +104,7 @@ def read_lengths(path: Path) -> list[list[int]]:
         raise DataError(f"{path}: column group: the file does not hold whole groups of {size} samples. {CURE}")
     column = list_column(table, "response_token_ids")
     assert column is not None
-    lengths: list[list[int]] = column.lengths.reshape(-1, size).tolist()
-    return lengths
+    return Launch(column.lengths.reshape(-1, size).tolist(), metadata.set_aside)
 
 
 @contextlib.contextmanager

@@ -50,12 +50,23 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class SetAside:
+    """A group that was sampled and not kept, because its responses all had this reward. tokens: sampled for all of them."""
+
+    problem_id: str
+    reward: float
+    tokens: int
+
+
+@dataclass(frozen=True)
 class ShardMetadata:
     """The file-level record of a shard: enough to refuse a foreign or incompatible file by name.
 
     weights_hash: SHA-256 of the generating policy's float32 weights; tokenizer_hash: SHA-256 of its vocabulary;
     sampling: every sampling value as text; logprob_kinds: which of "engine", "trainer" the file holds. rewards: what was
     rewarded, as the setting reward.parts says it; empty where that is not known. reward_parts: the parts' names.
+    resample_equal: how many further prompts might be asked in place of groups with equal rewards, None where that is not known;
+    set_aside: the groups that were so replaced, or came in vain.
     """
 
     run_id: str
@@ -73,5 +84,7 @@ class ShardMetadata:
     gmc_version: str
     rewards: tuple[str, ...] = ()
     reward_parts: tuple[str, ...] = ()
+    resample_equal: int | None = None
+    set_aside: tuple[SetAside, ...] = ()
     schema_version: int = SCHEMA_VERSION
     extra: dict[str, str] = field(default_factory=dict)
