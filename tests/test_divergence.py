@@ -4,7 +4,9 @@ import logging
 
 import pytest
 from training_runs import small_settings
+from typer.testing import CliRunner
 
+from gmc.cli.app import app
 from gmc.training import run
 from gmc.training.divergence import SILENT_UPDATES, DivergenceWatch
 
@@ -81,3 +83,14 @@ def test_a_rate_beyond_reason_is_said_and_stops_a_run_that_asked_for_it(tmp_path
     assert result.stopped_on.startswith("update 1: drift: ratio/log_per_token_mean = -")
     assert (tmp_path / "stops" / "checkpoints" / "u000002" / "READY").exists()
     assert any("update 1: drift" in line for line in lines(caplog))
+
+
+@pytest.mark.train
+def test_the_command_ends_what_has_died_and_says_so_without_asking_for_what_was_asked(tmp_path):
+    arguments = ["--run", str(tmp_path / "run"), "--delay", "0", "--max-tokens", "1", "--prompts", "1", "--group-size", "2"]
+    ended = CliRunner().invoke(app, ["train", *arguments, "--set", 'train.stop_on=["no-signal"]'])
+    assert ended.exit_code == 1
+    said = " ".join(ended.output.split())
+    assert f"ended after {SILENT_UPDATES} updates, as train.stop_on asks (update {SILENT_UPDATES - 1}: no-signal" in said
+    assert "ends such a run" not in said
+    assert (tmp_path / "run" / "checkpoints" / f"u{SILENT_UPDATES:06d}" / "READY").exists()

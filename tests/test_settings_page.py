@@ -41,7 +41,7 @@ def test_the_page_of_all_settings_is_current():
     ("command", "table", "without"),
     [
         ("train", SETTING_OF, {"batches"}),
-        ("rollout", SETTING_OF, {"estimator", "delay", "updates", "start_version", "learning_rate"}),
+        ("rollout", SETTING_OF, {"estimator", "delay", "updates", "start_version", "learning_rate", "eval_every"}),
         ("eval", EVAL_SETTING_OF, set()),
     ],
 )

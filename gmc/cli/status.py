@@ -61,6 +61,7 @@ def screen(found: dict[str, Any]) -> Group:
         ("rule", f"{found['estimator']} at --delay {found['delay']}" if found["estimator"] else "none yet: not trained"),
         ("updates", _updates(found)),
         ("reward", sparkline(found["rewards"], CURVE, unicode=can_draw(sys.stdout.encoding))),
+        *_heldout(found["heldout"]),
         ("policy", f"version {_or_none(found['policy_version'])} published, checkpoint {_or_none(found['checkpoint'])}"),
         (
             "batches",
@@ -86,6 +87,16 @@ def screen(found: dict[str, Any]) -> Group:
 def _updates(found: dict[str, Any]) -> str:
     planned = f" of {found['planned_updates']}" if found["planned_updates"] is not None else ""
     return f"{found['updates']}{planned}{', ended' if found['ended'] else ''}"
+
+
+def _heldout(scores: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What the policy scored on held-out problems, where it was asked."""
+    if scores is None:
+        return []
+    best, last = scores["best"], scores["last"]
+    return [
+        ("held out", f"{last['score']:.3f} at version {last['version']}, best {best['score']:.3f} at {best['version']}"),
+    ]
 
 
 def _reuse(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "updates",
         "start_version",
         "learning_rate",
+        "eval_every",
         "model",
         "problems",
         "question_field",
@@ -135,8 +136,13 @@ def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) ->
     from gmc.store.run_directory import RunDirectory
 
     if not result.finished:
-        cause = signal_name or (result.stopped_on and f"train.stop_on ({result.stopped_on})") or "another rank"
-        write_line(f"stopped by {cause} after update {result.updates}; go on with --resume")
+        if result.stopped_on:
+            write_line(
+                f"ended after {result.updates} updates, as train.stop_on asks ({result.stopped_on}). --resume would go on from "
+                "here, with what is wrong; start another --run instead"
+            )
+        else:
+            write_line(f"stopped by {signal_name or 'another rank'} after {result.updates} updates; go on with --resume")
     elif level() < logging.WARNING:
         write_line(f"{result.estimator} at --delay {result.delay}: {result.updates} of {result.planned_updates} updates made")
         stderr.print(summarize(RunDirectory.open(result.run)))

@@ -5,11 +5,14 @@ from typing import Any
 
 from rich.table import Table
 
+from gmc.store.best import Scored, best_of, heldout_scores
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
 
 WINDOW = 50
 """Updates at each end whose mean reward is shown."""
+
+TIMES = ("time/seconds", "time/heldout_seconds")
 
 
 def mean_of(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
@@ -30,16 +33,26 @@ def summarize(run: RunDirectory) -> Table:
     table.add_column(style="bold", no_wrap=True)
     if first is not None and last is not None:
         table.add_row("reward", f"{first:.3f} in the first {_updates(window)}, {last:.3f} in the last{_many(window)}{frozen}")
+    if scores := heldout_scores(records):
+        table.add_row("held out", _heldout(scores))
     if delay is not None and largest is not None:
         table.add_row("delay", f"{delay:.1f} updates on average, {largest:.0f} at most")
     if equal is not None:
         table.add_row("groups", f"{100 * equal:.0f} % had equal rewards and taught nothing")
-    seconds = sum(record["time/seconds"] for record in records if isinstance(record.get("time/seconds"), int | float))
+    seconds = sum(record[name] for record in records for name in TIMES if isinstance(record.get(name), int | float))
     table.add_row("time", f"{seconds / 60:.1f} minutes, sampling included" if seconds >= 60 else f"{seconds:.0f} s")
     table.add_row("policies", str(run.policies))
     table.add_row("metrics", str(run.metrics))
     table.add_row("next", f"gmc eval --run {run.path} --base   (this policy beside the untrained one)")
     return table
+
+
+def _heldout(scores: Sequence[Scored]) -> str:
+    best, last = best_of(scores), scores[-1]
+    assert best is not None
+    if best == last:
+        return f"{best.score:.3f} at version {best.version}, the last and the best"
+    return f"{last.score:.3f} at version {last.version}, best {best.score:.3f} at {best.version} (gmc eval --policy best)"
 
 
 def _updates(count: int) -> str:

@@ -15,7 +15,7 @@ class TrainingView(Observer):
         self._bar: Bar | None = None
         self._filling = False
         self._version = self._planned = 0
-        self._sampled = 0
+        self._sampled = self._scored = 0
         self._last = ""
 
     def __enter__(self) -> "TrainingView":
@@ -43,6 +43,12 @@ class TrainingView(Observer):
             self._sampled += responses
             self._bar.advance(0, f"{self._last}sampling: {self._sampled} responses")
 
+    def scored(self, responses: int) -> None:
+        """Count answers to held-out problems until the update is shown."""
+        self._scored += responses
+        assert self._bar is not None
+        self._bar.advance(0, f"{self._last}held-out answers: {self._scored}")
+
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         """Show an update's numbers."""
         if self._filling:
@@ -50,7 +56,7 @@ class TrainingView(Observer):
             self._filling = False
             self._show_updates()
         assert self._bar is not None
-        self._sampled = 0
+        self._sampled = self._scored = 0
         self._last = f"reward {metrics['reward/mean']:.2f}  delay {metrics['delay/mean']:.0f}  "
         self._bar.advance(1, _in_short(metrics))
 

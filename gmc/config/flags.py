@@ -13,6 +13,7 @@ SETTING_OF = {
     "updates": "train.updates",
     "start_version": "train.start_version",
     "learning_rate": "optimizer.learning_rate",
+    "eval_every": "train.eval_every",
     "model": "model.source",
     "problems": "problems.source",
     "question_field": "problems.question_field",

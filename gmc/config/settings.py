@@ -168,6 +168,17 @@ class TrainSettings(Section):
     activation_checkpointing: Annotated[bool, BY_MEMORY_TOO] = Field(description="recompute activations in the backward pass")
     compile: bool = Field(False, description="feed-forward blocks and norms through torch.compile (slow first updates)")
     trackers: list[Literal["wandb", "tensorboard"]] = Field(default_factory=list, description="optional trackers")
+    eval_every: int = Field(
+        0,
+        ge=0,
+        description="updates between scores on held-out problems, asked as gmc eval asks; the best policy stays; 0: none",
+    )
+    eval_problems: str = Field(
+        "",
+        description="what is scored every eval_every: a benchmark, a problem file or a hub id; empty: the arithmetic that "
+        "training never asks, where training asks arithmetic",
+    )
+    eval_limit: Count = Field(64, description="held-out problems scored every eval_every, the first ones")
     stop_on: list[Literal["non-finite", "drift", "no-gradient", "no-signal"]] = Field(
         default_factory=list, description="signs of divergence that end the run; each is warned of in any case"
     )

@@ -21,8 +21,8 @@ from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
 from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
-DEVICE = "model.device"
-"""Where a run was trained makes no arm; the dtype of its products does."""
+WITHOUT_EFFECT = {"model.device", "train.eval_every", "train.eval_problems", "train.eval_limit"}
+"""Settings that make no arm: where a run was trained (the dtype of its products does), and what only looks on."""
 WINDOW = 50
 """Updates over which training rewards are averaged, fewer where a run has fewer."""
 
@@ -103,7 +103,7 @@ def read_trained_run(path: Path) -> TrainedRun:
     if None in rewards:
         raise DataError(f"{run.metrics}, line {1 + rewards.index(None)}: no reward/mean; restore the file from a copy")
     saved = read_saved_settings(run.settings("train"))
-    settings = {key: _plain(value) for key, value in saved.values.items() if key != DEVICE}
+    settings = {key: _plain(value) for key, value in saved.values.items() if key not in WITHOUT_EFFECT}
     seed = settings.pop("seed", None)
     if type(seed) is not int:
         raise DataError(f"{run.settings('train')}: damaged (seed is {seed!r}); restore it from a copy, or leave the run out")

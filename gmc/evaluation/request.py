@@ -24,7 +24,7 @@ class Request:
 
     run: "RunDirectory | None" = None
     trained: bool = True
-    policy: str = described("latest, a version, or all (a curve)", default="latest", panel=WHERE)
+    policy: str = described("latest, best (with --eval-every), a version, or all (a curve)", default="latest", panel=WHERE)
     base: bool = described("Also evaluate the model the run started from, and compare", default=False, panel=WHERE)
     problems: str | None = described("A problem file or hub id as a benchmark", default=None, panel=ASKED)
     question_field: str | None = described("Question field of --problems", default=None, panel=ASKED)

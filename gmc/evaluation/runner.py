@@ -59,15 +59,14 @@ def evaluate(
     if (finished := partial.finished()) is not None:
         progress(_mean_reward(finished), len(finished))
         return partial.rescore(record(finished))
-    size = task.spec.chunk_problems()
-    chunks = [asked[start : start + size] for start in range(0, len(asked), size)]
+    chunks = in_chunks(task, asked)
     samples: list[Sample] = []
     for number, chunk in enumerate(chunks):
         report = functools.partial(progress, _mean_reward(samples))
         if partial.has(number):
             report(len(partial.read(number)))
         else:
-            partial.write(number, _answer(engine, tokenizer, reward, task.spec, chunk, report))
+            partial.write(number, answer(engine, tokenizer, reward, task.spec, chunk, report))
         samples += partial.read(number)
     progress(_mean_reward(samples), 0)
     return partial.finish(len(chunks), record(samples))
@@ -77,6 +76,12 @@ def ask(tokenizer: "PreTrainedTokenizerBase", task: Task) -> list[Asked]:
     """Every problem's prompt. Raises `UsageError` when the tokenizer cannot express one."""
     template = get_template(task.spec.template_id)
     return [Asked.of(problem, template, tokenizer) for problem in task.problems.problems]
+
+
+def in_chunks(task: Task, asked: Sequence[Asked]) -> list[Sequence[Asked]]:
+    """What is asked, in the pieces that are generated together."""
+    size = task.spec.chunk_problems()
+    return [asked[start : start + size] for start in range(0, len(asked), size)]
 
 
 def with_room(task: Task, asked: Sequence[Asked], context_tokens: int | None) -> Task:
@@ -98,7 +103,7 @@ def with_room(task: Task, asked: Sequence[Asked], context_tokens: int | None) ->
     )
 
 
-def _answer(
+def answer(
     engine: Engine,
     tokenizer: "PreTrainedTokenizerBase",
     reward: CombinedReward,

@@ -84,6 +84,11 @@ def score_estimates(scored: ProblemScores, seed: int) -> dict[str, Estimate]:
     }
 
 
+def main_score(names: Sequence[str]) -> str:
+    """The score that stands for a benchmark: avg@n, or else greedy, or else the first."""
+    return next((name for name in names if name.startswith("avg@")), "greedy" if "greedy" in names else names[0])
+
+
 def mean_score(results: Sequence[Result]) -> dict[str, Estimate]:
     """Mean over benchmarks of avg@n and of greedy, where every result has it; each benchmark counts once.
 

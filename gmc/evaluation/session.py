@@ -42,7 +42,7 @@ def evaluate_all(
         with closing(build_engine(own, model, directory / "vllm.log")) as engine:
             results[candidate] = []
             for task in tasks:
-                with build_rewards(settings, task.spec.reward, form=_form(settings, task)) as reward:
+                with build_rewards(settings, task.spec.reward, form=form_of(settings, task)) as reward:
                     reward.start()
                     result = evaluate(
                         engine,
@@ -58,7 +58,7 @@ def evaluate_all(
     return results
 
 
-def _form(settings: RunSettings, task: Task) -> Form:
+def form_of(settings: RunSettings, task: Task) -> Form:
     """What functions get: as set, else as this benchmark's own template asks."""
     if settings.origins["reward.form"].removeprefix(RUN) != "template":
         return settings.reward.form

@@ -1,11 +1,13 @@
 """Which policies an evaluation looks at: a model, or the newest, one or all of a run, and the model the run started from."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gmc.delays.version_0 import VERSION_0_SHARE
 from gmc.errors import UsageError
+from gmc.store.best import best_of, heldout_scores
 from gmc.store.logs import read_metrics
 from gmc.store.policies import INFO_FILE, list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory, policy_name
@@ -65,11 +67,12 @@ def model_candidate(source: str) -> Candidate:
 
 
 def run_candidates(run: RunDirectory, policy: str) -> list[Candidate]:
-    """The policies of a run that `policy` names: "latest", a version, or "all", oldest first.
+    """The policies of a run that `policy` names: "latest", "best", a version, or "all", oldest first.
 
     Raises `UsageError` when the run has none, or not that one.
     """
-    shares = [record.get(VERSION_0_SHARE) for record in read_metrics(run.metrics)]
+    records = read_metrics(run.metrics)
+    shares = [record.get(VERSION_0_SHARE) for record in records]
     found = [
         Candidate(
             policy_name(version), str(path), version, run.run_id, shares[version - 1] if 0 < version <= len(shares) else None
@@ -80,6 +83,8 @@ def run_candidates(run: RunDirectory, policy: str) -> list[Candidate]:
         raise UsageError(
             f"{run.path}: no policy is published there yet; train first (gmc train), or evaluate a model with --model embedded"
         )
+    if policy == "best":
+        policy = str(_best_version(run, records))
     if policy == "all":
         return found
     if policy == "latest":
@@ -87,8 +92,18 @@ def run_candidates(run: RunDirectory, policy: str) -> list[Candidate]:
     chosen = [candidate for candidate in found if policy.isdecimal() and candidate.version == int(policy)]
     if not chosen:
         versions = ", ".join(str(candidate.version) for candidate in found)
-        raise UsageError(f"--policy {policy}: {run.path} has the versions {versions} (or latest, or all)")
+        raise UsageError(f"--policy {policy}: {run.path} has the versions {versions} (or latest, best, or all)")
     return chosen
+
+
+def _best_version(run: RunDirectory, records: Sequence[Mapping[str, Any]]) -> int:
+    best = best_of(heldout_scores(records))
+    if best is None:
+        raise UsageError(
+            f"--policy best: {run.path} scored no held-out problems while it trained; train with --eval-every 50, or compare "
+            "its policies with --policy all"
+        )
+    return best.version
 
 
 def base_candidate(run: RunDirectory) -> Candidate:

@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from gmc.evaluation.scores import main_score
 from gmc.lab.results import RunRecord
 
 Points = Sequence[tuple[int, float]]
 """(policy version, score), in order of versions."""
-
-
-def main_score(names: Sequence[str]) -> str:
-    """The score that stands for a benchmark: avg@n, or else greedy, or else the first."""
-    return next((name for name in names if name.startswith("avg@")), "greedy" if "greedy" in names else names[0])
 
 
 def is_binary(record: RunRecord) -> bool:

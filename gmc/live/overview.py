@@ -10,6 +10,7 @@ from gmc.errors import DataError
 from gmc.live.claims import read_ledger
 from gmc.live.ending import has_ended
 from gmc.live.heartbeats import TRAINER, Heartbeat, read_heartbeats
+from gmc.store.best import best_of, heldout_scores
 from gmc.store.files import is_ready
 from gmc.store.logs import read_metrics, read_used
 from gmc.store.policies import list_policies
@@ -58,6 +59,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "estimator": rule,
         "warnings": _warnings(metrics[-1], delays, delay) if metrics and len(used) >= (planned or 0) else [],
         "rewards": [record["reward/mean"] for record in metrics if isinstance(record.get("reward/mean"), int | float)],
+        "heldout": _heldout(metrics),
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
         "trainer": _process(trainer, now) if trainer else None,
         "worker": run.holder(),
@@ -107,6 +109,13 @@ def _uses(used: Sequence[Sequence[GroupRef]], metrics: Sequence[dict[str, Any]])
         "group_uses": sum(len(groups) for groups in used),
         "uses_to_come": metrics[-1].get("rollouts/groups_waiting") if metrics else None,
     }
+
+
+def _heldout(metrics: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The best and the last score on held-out problems, None where none were scored."""
+    scores = heldout_scores(metrics)
+    best = best_of(scores)
+    return None if best is None else {"best": vars(best), "last": vars(scores[-1])}
 
 
 def _warnings(last: dict[str, Any], delays: dict[str, float] | None, delay: str | None) -> list[str]:

@@ -121,9 +121,9 @@ class LiveSource(RolloutSource):
             raise DataError(f"{stored.path}: it holds {len(groups_PG)} groups, an update of this run takes {self._prompts}")
         return groups_PG
 
-    def published(self, version: int) -> None:
+    def published(self, version: int, keep: int | None = None) -> None:
         self._write_heartbeat(f"published version {version}", version=version)
-        clean_policies(self._run, self._watcher, self._keep_every)
+        clean_policies(self._run, self._watcher, self._keep_every, keep)
 
     def ended(self, updates: int) -> None:
         mark_ended(self._run, updates)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
+from gmc.engines.base import Engine
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.maker import RolloutMaker
@@ -90,6 +91,10 @@ class ScheduledSource(RolloutSource):
     def to_fill(self) -> int | None:
         first = self._delays.first_launches
         return None if first is None else sum(batch not in self._stored for batch in range(first))
+
+    @property
+    def engine(self) -> Engine | None:
+        return None if self._maker is None else self._maker.engine
 
     def state_dict(self) -> dict[str, Any]:
         return {"delay": self._delays.state_dict(), "planned_updates": self._planned_updates}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from gmc.engines.base import Engine
 from gmc.store.logs import GroupRef
 from gmc.store.shards.groups import Groups
 
@@ -52,8 +53,16 @@ class RolloutSource(Protocol):
         """
         ...
 
-    def published(self, version: int) -> None:
-        """On rank 0, after policy `version` was published. Only a source that others watch has something to do."""
+    @property
+    def engine(self) -> Engine | None:
+        """What it samples with in this process, None where others sample."""
+        return None
+
+    def published(self, version: int, keep: int | None = None) -> None:
+        """On rank 0, after policy `version` was published. Only a source that others watch has something to do.
+
+        keep: a version that must stay published whatever comes after it.
+        """
         return
 
     def ended(self, updates: int) -> None:

@@ -37,7 +37,7 @@ class DivergenceWatch:
                 continue
             self._said.add(sign)
             line = f"update {update}: {sign}: {what}"
-            log.warning("%s; set train.stop_on to stop at such a sign", line)
+            log.warning("%s%s", line, "" if sign in self.stop_on else f"; --set 'train.stop_on=[\"{sign}\"]' ends such a run")
             if sign in self.stop_on and not self.found:
                 self.found = line
 

@@ -4,7 +4,7 @@ for n = 0 … N−1:
     version n samples the batches that the delay model asks for (each becomes a shard on disk)
     take P groups, as stale as the delay model says
     the rule turns rewards and ratios into a gradient; AdamW makes version n+1
-    every K updates: checkpoint, publish
+    every K updates: checkpoint, publish; every L: score held-out problems, publish the best
 """
 
 from collections.abc import Callable
@@ -21,6 +21,9 @@ class Observer:
     def generated(self, responses: int) -> None:
         """So many more responses have been sampled."""
 
+    def scored(self, responses: int) -> None:
+        """So many more answers to held-out problems have been sampled."""
+
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         """An update is done."""
 
@@ -36,6 +39,7 @@ def train(session: Session, observer: Observer, stopping: Callable[[], bool]) ->
             break
         groups = session.source.take(update)
         metrics = session.updater.run(groups, update)
+        metrics |= session.score_when_due(update + 1, observer.scored)
         session.record(update, groups, metrics)
         observer.updated(update, metrics)
         session.save_when_due()

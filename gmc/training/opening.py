@@ -15,11 +15,13 @@ from gmc.parameters.whole import Whole
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates
+from gmc.store.best import best_of, heldout_scores
 from gmc.store.checkpoints import Checkpoint, load_newest
 from gmc.store.logs import read_metrics, read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.training.anchors import Anchors, Reference
+from gmc.training.heldout import open_heldout
 from gmc.training.optimizer import make_optimizer
 from gmc.training.place import Place
 from gmc.training.restoring import restore, rewind
@@ -74,6 +76,8 @@ def open_session(
         publish_every=settings.live.publish_every if live else settings.train.publish_every,
         trackers=_trackers(place, version),
         samples_every=settings.train.publish_every,
+        heldout=open_heldout(place, source.engine),
+        best=best_of(heldout_scores(read_metrics(run.metrics))),
     )
     if live:
         session.publish()  # followers have something to load, and a resumed trainer's weights are theirs again

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from gmc.config.layers import DEFAULT, RUN
 from gmc.config.settings import RunSettings
 from gmc.errors import GmcError
 from gmc.ranks import ALONE, Ranks
@@ -29,7 +30,8 @@ class TrainingResult:
 
     updates: made so far, those of earlier commands included; finished: whether all planned ones are made; version_0_share: of
     the learning rate summed over all these updates, the share that fell on rollouts of version 0, None before the first step;
-    metrics: of the last update made now, empty when none was; stopped_on: the sign of `train.stop_on` that ended it, or "".
+    metrics: of the last update made now, empty when none was; stopped_on: the sign of `train.stop_on` that ended it, or "";
+    best_version, best_score: of the policy that scored best on held-out problems, None where none were scored.
     """
 
     run: Path
@@ -41,6 +43,8 @@ class TrainingResult:
     version_0_share: float | None
     metrics: dict[str, float] = field(default_factory=dict)
     stopped_on: str = ""
+    best_version: int | None = None
+    best_score: float | None = None
 
     def record(self) -> dict[str, object]:
         """As the one JSON object of `gmc train --json`."""
@@ -61,6 +65,9 @@ class _Watch(Observer):
 
     def generated(self, responses: int) -> None:
         self._observer.generated(responses)
+
+    def scored(self, responses: int) -> None:
+        self._observer.scored(responses)
 
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         self.last = metrics
@@ -124,6 +131,8 @@ def train_run(
         session.updater.rate_mass.share,
         watch.last,
         watch.divergence.found,
+        session.best.version if session.best else None,
+        session.best.score if session.best else None,
     )
 
 
@@ -167,13 +176,18 @@ def _log_start(session: Session, directory: RunDirectory) -> None:
         log.info("resuming %s at update %d of %d", directory.path, session.version, session.planned_updates)
     settings = session.updater.settings
     log.info(
-        "model %s (%s), problems %s (%s), reward %s",
-        settings.model.source,
-        settings.origins.get("model.source", "given"),
-        settings.problems.source,
-        settings.origins.get("problems.source", "given"),
-        " + ".join(settings.reward.parts),
+        "model %s (%s), problems %s (%s), reward %s (%s)",
+        *(settings.model.source, _origin(settings, "model.source")),
+        *(settings.problems.source, _origin(settings, "problems.source")),
+        *(" + ".join(settings.reward.parts), _origin(settings, "reward.parts")),
     )
+
+
+def _origin(settings: RunSettings, key: str) -> str:
+    """Where a value came from, for a person: "default", "flag --model"."""
+    origin = settings.origins.get(key, "given")
+    said = origin.removeprefix(RUN)
+    return said if said in (origin, DEFAULT) else f"{said}, by an earlier command of this run"
 
 
 def _log_nothing_learned(watch: _Watch) -> None:

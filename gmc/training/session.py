@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -12,11 +12,13 @@ from gmc.engines.noise import measure_noise
 from gmc.errors import GmcError
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.rollouts.source import RolloutSource
+from gmc.store.best import HELDOUT, Scored, best_of
 from gmc.store.checkpoints import save_checkpoint
 from gmc.store.files import append_jsonl, fsync_directory, fsync_file
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import Groups
+from gmc.training.heldout import HeldOut
 from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.trackers import Tracker, chosen_samples
 from gmc.training.update import Updater
@@ -43,6 +45,7 @@ class Session:
 
     saved: the version of the newest checkpoint, None before the first. publish_every: updates between published policies;
     samples_every: between tables of samples for the trackers, the first update's included.
+    heldout: what is scored along the way, None for nothing and on a rank other than 0; best: the best score so far.
     """
 
     run: RunDirectory
@@ -53,6 +56,8 @@ class Session:
     publish_every: int
     trackers: list[Tracker] = field(default_factory=list)
     samples_every: int = 50
+    heldout: HeldOut | None = None
+    best: Scored | None = None
     _noise_reported: bool = False
     _recorded_at: float = field(default_factory=time.perf_counter)
 
@@ -60,6 +65,18 @@ class Session:
     def planned_updates(self) -> int:
         """The horizon N."""
         return self.updater.planned_updates
+
+    def score_when_due(self, version: int, progress: Callable[[int], None]) -> dict[str, float]:
+        """The current weights' metrics on held-out problems, at the interval of the settings and at the end; else nothing."""
+        every = self.updater.settings.train.eval_every
+        if not every or (version % every and version != self.planned_updates):
+            return {}
+        started = time.perf_counter()
+        heldout = self.heldout
+        metrics = self.updater.parameters.ranks.from_rank_0(lambda: heldout.score(version, progress) if heldout else {})
+        self.best = best_of([*([self.best] if self.best else []), Scored(version, metrics[HELDOUT])])
+        self._recorded_at += time.perf_counter() - started  # an update took no longer for it
+        return metrics
 
     def record(self, update: int, groups: Groups, metrics: dict[str, float]) -> None:
         """Log one finished update: the groups it used and its metrics, to which the time since the last one is added."""
@@ -94,12 +111,15 @@ class Session:
 
     def publish_again(self) -> None:
         """After a resume: publish what a kill between checkpoint and publication may have left out."""
-        if self.saved and self.version % self.publish_every == 0:
+        if self.saved and self._is_published(self.version):
             self.publish()
 
+    def _is_published(self, version: int) -> bool:
+        return version % self.publish_every == 0 or (self.best is not None and self.best.version == version)
+
     def save_when_due(self) -> None:
-        """Checkpoint, and publish the policy, at the intervals of the settings."""
-        if self.version % self.publish_every == 0:
+        """Checkpoint, and publish the policy, at the intervals of the settings; publish the best so far in any case."""
+        if self._is_published(self.version):
             self.publish()
         elif self.version % self.updater.settings.train.checkpoint_every == 0:
             self.save()
@@ -142,7 +162,7 @@ class Session:
 
     def _write_policy(self) -> None:
         publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
-        self.source.published(self.version)
+        self.source.published(self.version, keep=self.best.version if self.best else None)
 
     def finish(self) -> None:
         """Publish the last policy, when all planned updates are made."""
