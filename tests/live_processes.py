@@ -15,12 +15,12 @@ from gmc.live.claims import reopen_lost
 from gmc.live.cleanup import clean_policies
 from gmc.live.ending import mark_ended
 from gmc.live.follow import BatchCounts, Follower, Work
+from gmc.live.frontier import Frontier
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
 from gmc.store.files import append_jsonl, fsync_file, read_jsonl, ready_directory, write_json
-from gmc.store.logs import cut_log, read_used
+from gmc.store.logs import UsedBatches, cut_log, read_used
 from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
-from gmc.store.shards.store import RolloutStore
 
 
 def publish(run: RunDirectory, version: int) -> None:
@@ -56,13 +56,13 @@ def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: i
         cut_log(run.used, version)
         reopen_lost(run)
         watcher = Watcher(run.followers, 1.0)
-        store = RolloutStore(run.rollouts, run.run_id)
-        used = {group.batch for groups in read_used(run.used) for group in groups}
+        frontier = Frontier(run)
+        used = UsedBatches(group.batch for groups in read_used(run.used) for group in groups)
         with HeartbeatWriter(run.followers, TRAINER, 1.0).beating() as heartbeat:
             publish(run, version)
             while version < updates:
                 heartbeat.write(f"waiting for the batch of update {version}")
-                stored = wait_for_batch(run, store, used, watcher=watcher, patience_seconds=60)
+                stored = wait_for_batch(run, frontier, used, watcher=watcher, patience_seconds=60)
                 assert stored is not None
                 shard = json.loads(stored.path.read_text("utf-8"))
                 assert shard == {"batch": stored.batch, "version": stored.version, "loaded": stored.version}

@@ -14,14 +14,14 @@ from gmc.cli.app import app
 from gmc.errors import GmcError
 from gmc.live.claims import Claims
 from gmc.live.follow import BatchCounts, Follower, Work
+from gmc.live.frontier import Frontier
 from gmc.live.heartbeats import HeartbeatWriter, Watcher, read_heartbeats
 from gmc.live.pacing import launch_limit
 from gmc.live.waiting import describe_wait, wait_for_batch
 from gmc.store.files import append_jsonl, write_json
-from gmc.store.logs import GrowingLog
+from gmc.store.logs import GrowingLog, UsedBatches
 from gmc.store.policies import list_policies
 from gmc.store.run_directory import RunDirectory, policy_name, rollout_name
-from gmc.store.shards.store import RolloutStore
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def _follow(
     assert follower.follow(stopping=lambda: follower.heartbeat.current.batches == batches) == batches
 
 
-def _wait(run: RunDirectory, used: set[int], patience: float) -> int:
+def _wait(run: RunDirectory, used: set[int], patience: float, frontier: Frontier | None = None) -> int:
     stored = wait_for_batch(
         run,
-        RolloutStore(run.rollouts, run.run_id),
-        used,
+        frontier or Frontier(run),
+        UsedBatches(used),
         watcher=Watcher(run.followers, 5.0),
         patience_seconds=patience,
     )

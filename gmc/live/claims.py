@@ -15,13 +15,13 @@ from pathlib import Path
 
 from gmc.errors import DataError
 from gmc.live import exclusive
+from gmc.live.frontier import DECISION, Frontier, claim_path, decision_path, move_shard
 from gmc.live.heartbeats import Watcher
-from gmc.store.files import fsync_directory, make_directory
+from gmc.store.logs import UsedBatches
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory, rollout_name
 from gmc.store.temporary import remove
 
 CLAIM = re.compile(r"b(\d{6,})\.(\d+)")
-DECISION = re.compile(r"b(\d{6,})\.done")
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,20 @@ class Claims:
         self._run = run
         self._name = name
         self._watcher = watcher
+        self._frontier = Frontier(run)
 
-    def next_free(self, limit: int) -> Claim | None:
+    def next_free(self, limit: int, used: UsedBatches | None = None) -> Claim | None:
         """The lowest batch below `limit` that nobody has made and no living process is making, or None. Claims nothing.
 
         `limit` bounds what is launched without a race: batch numbers are given out once, so at most `limit` batches exist.
+        used: batches that training has used, which are not looked at.
         """
-        ledger = read_ledger(self._run)
-        finish_decided(self._run, ledger)
+        used = used or UsedBatches()
         alive = self._watcher.look()
-        for batch in range(limit):
-            if batch in ledger.shards or batch in ledger.decided:
+        for batch in range(used.low, limit):
+            if batch in used or self._frontier.is_made(batch):
                 continue
-            attempt, holder = ledger.claimed.get(batch, (0, ""))
+            attempt, holder = self._frontier.newest_claim(batch)
             if holder not in alive:
                 return Claim(batch, attempt + 1)
         return None
@@ -76,10 +77,9 @@ class Claims:
         Raises `GmcError` when the folder holds another run by now.
         """
         self._run.require_same()
-        if not exclusive.record_once(self._claim_path(claim), {"follower": self._name}):
+        if not exclusive.record_once(claim_path(self._run, claim.batch, claim.attempt), {"follower": self._name}):
             return False
-        ledger = read_ledger(self._run)
-        if claim.batch in ledger.shards or claim.batch in ledger.decided:
+        if self._frontier.is_made(claim.batch):
             self.release(claim)
             return False
         return True
@@ -90,7 +90,7 @@ class Claims:
         False when the batch was decided by another process, which took this one for dead; then nothing is left of this shard.
         Raises `GmcError` when the folder holds another run by now.
         """
-        target = _decision_path(self._run, claim.batch)
+        target = decision_path(self._run, claim.batch)
         name = rollout_name(claim.batch, version)
         staged = exclusive.stage(target)
         try:
@@ -101,24 +101,20 @@ class Claims:
             raise
         won = exclusive.decide(target, staged, {"follower": self._name, "shard": name})
         if won:
-            _move_shard(self._run, claim.batch)
+            move_shard(self._run, claim.batch)
         self.release(claim)
         return won
 
     def release(self, claim: Claim) -> None:
         """Give the claim back, unmade; once the batch is decided this only tidies up."""
-        exclusive.forget(self._claim_path(claim))
-
-    def _claim_path(self, claim: Claim) -> Path:
-        return self._run.claims / f"b{claim.batch:06d}.{claim.attempt}"
-
-
-def _decision_path(run: RunDirectory, batch: int) -> Path:
-    return run.claims / f"b{batch:06d}.done"
+        exclusive.forget(claim_path(self._run, claim.batch, claim.attempt))
 
 
 def read_ledger(run: RunDirectory) -> Ledger:
-    """What the run's folders say now. Claims that vanish while they are read are left out."""
+    """What the run's folders say now, all of them: for starts and status, not for polls, which go by `Frontier`.
+
+    Claims that vanish while they are read are left out.
+    """
     shards = {int(match[1]) for name in _names(run.rollouts) if (match := ROLLOUT_NAME.fullmatch(name))}
     decided: set[int] = set()
     attempts: dict[int, int] = {}
@@ -130,7 +126,7 @@ def read_ledger(run: RunDirectory) -> Ledger:
             attempts[batch] = max(attempt, attempts.get(batch, 0))
     claimed = {}
     for batch in attempts.keys() - shards - decided:
-        path = run.claims / f"b{batch:06d}.{attempts[batch]}"
+        path = claim_path(run, batch, attempts[batch])
         try:
             claimed[batch] = (attempts[batch], exclusive.read_record(path)["follower"])
         except DataError:
@@ -143,7 +139,7 @@ def finish_decided(run: RunDirectory, ledger: Ledger) -> list[int]:
     """Move the shards of decided batches whose writers died before they could; returns the batches still without one."""
     missing = sorted(ledger.decided - ledger.shards)
     for batch in missing:
-        _move_shard(run, batch)
+        move_shard(run, batch)
     return missing and sorted(set(missing) - read_ledger(run).shards)
 
 
@@ -154,19 +150,8 @@ def reopen_lost(run: RunDirectory) -> list[int]:
     """
     lost = finish_decided(run, read_ledger(run))
     for batch in lost:
-        exclusive.forget(_decision_path(run, batch))
+        exclusive.forget(decision_path(run, batch))
     return lost
-
-
-def _move_shard(run: RunDirectory, batch: int) -> None:
-    """Any number of processes may do this at once: the first moves, the others find nothing."""
-    for staged in _decision_path(run, batch).glob("*.parquet"):
-        make_directory(run.rollouts)
-        try:
-            os.replace(staged, run.rollouts / staged.name)
-        except FileNotFoundError:
-            continue
-        fsync_directory(run.rollouts)
 
 
 def _names(folder: Path) -> list[str]:

@@ -13,7 +13,7 @@ from gmc.live.heartbeats import HeartbeatWriter, Watcher, new_name
 from gmc.live.pacing import launch_limit
 from gmc.store.files import is_ready
 from gmc.store.logs import GrowingLog
-from gmc.store.policies import list_policies, read_policy_info
+from gmc.store.policies import newest_version, read_policy_info
 from gmc.store.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -68,13 +68,13 @@ class Follower:
 
     def _step(self, progress: Callable[[str], None]) -> str | None:
         """Make one batch. Returns None when something was done, else what keeps the follower from working."""
-        policies = list_policies(self._run.policies)
-        if not policies:
+        newest = newest_version(self._run.policies)
+        if newest is None:
             return "waiting for the first policy"
-        claim = self._claims.next_free(launch_limit(self._used.updates(), self._max_ahead))
+        claim = self._claims.next_free(launch_limit(self._used.updates(), self._max_ahead), self._used.used)
         if claim is None:
             return f"paused: {self._max_ahead} batches are ahead of training"
-        version, folder = policies[-1]
+        version, folder = newest
         if version != self._version and not self._load(version, folder, progress):
             return None
         if self._claims.take(claim):

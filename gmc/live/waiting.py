@@ -2,14 +2,16 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 from gmc.errors import DataError, GmcError, UsageError
-from gmc.live.claims import finish_decided, read_ledger, reopen_lost
+from gmc.live.claims import read_ledger, reopen_lost
+from gmc.live.frontier import Frontier
 from gmc.live.heartbeats import TRAINER, Heartbeat, Watcher
 from gmc.store.files import set_aside
+from gmc.store.logs import UsedBatches
 from gmc.store.run_directory import RunDirectory
-from gmc.store.shards.store import RolloutStore, StoredShard
+from gmc.store.shards.store import StoredShard
 
 log = logging.getLogger(__name__)
 
@@ -18,15 +20,10 @@ FIRST_REPORT_SECONDS = 10.0
 REPEAT_SECONDS = 60.0
 
 
-def oldest_unused(store: RolloutStore, used: Collection[int]) -> StoredShard | None:
-    """The complete batch with the lowest number that is not in `used`, or None."""
-    return next((stored for stored in store.list() if stored.batch not in used), None)
-
-
 def wait_for_batch(
     run: RunDirectory,
-    store: RolloutStore,
-    used: Collection[int],
+    frontier: Frontier,
+    used: UsedBatches,
     *,
     watcher: Watcher,
     patience_seconds: float,
@@ -43,8 +40,7 @@ def wait_for_batch(
     started = time.monotonic()
     next_report = started + FIRST_REPORT_SECONDS
     while True:
-        finish_decided(run, read_ledger(run))
-        stored = oldest_unused(store, used)
+        stored = next(frontier.unused(used), None)
         if stored is not None and not _passes(run, stored, check):
             continue
         if stored is not None or stopping():

@@ -9,11 +9,13 @@ from gmc.errors import DataError
 from gmc.live.claims import reopen_lost
 from gmc.live.cleanup import clean_policies
 from gmc.live.ending import mark_ended
+from gmc.live.frontier import Frontier
 from gmc.live.heartbeats import HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.resampling import SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
+from gmc.store.logs import UsedBatches
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import in_groups
 from gmc.store.shards.reader import read_metadata
@@ -51,7 +53,8 @@ class LiveSource(RolloutSource):
         self._keep_every = keep_every
         self._stopping = stopping
         self._ranks = ranks
-        self._used: set[int] = set()
+        self._used = UsedBatches()
+        self._frontier = Frontier(run)
         self._set_aside = SetAsideAccount()
         self._next: StoredShard | None = None
         self._read: list[list[Rollout]] = []
@@ -62,7 +65,7 @@ class LiveSource(RolloutSource):
 
     @property
     def waiting(self) -> int:
-        return self._prompts * sum(stored.batch not in self._used for stored in self._store.list())
+        return self._prompts * sum(1 for _ in self._frontier.unused(self._used))
 
     @property
     def to_fill(self) -> int | None:
@@ -88,12 +91,12 @@ class LiveSource(RolloutSource):
             raise DataError(
                 f"{self._run.path}: batch {min(partly)} is used {how}, and --live uses each whole and once; keep the --delay"
             )
-        self._used = set(groups_used)
+        self._used = UsedBatches(groups_used)
         stored = {stored.batch: stored for stored in self._store.list()}
-        missing = self._used - stored.keys()
+        missing = groups_used.keys() - stored.keys()
         if missing:
             raise self._store.missing(min(missing))
-        for batch in sorted(self._used):
+        for batch in sorted(groups_used):
             self._set_aside.add(read_metadata(stored[batch].path).set_aside)
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
@@ -131,7 +134,7 @@ class LiveSource(RolloutSource):
     def _wait(self) -> StoredShard | None:
         return wait_for_batch(
             self._run,
-            self._store,
+            self._frontier,
             self._used,
             watcher=self._watcher,
             patience_seconds=self._patience_seconds,

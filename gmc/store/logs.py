@@ -6,7 +6,7 @@ keeps the lines of updates 0..N-1.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -22,6 +22,27 @@ class GroupRef(NamedTuple):
 
     batch: int
     group: int
+
+
+class UsedBatches:
+    """Launch batches that training has used: all below `low`, and some above it, since the oldest complete one comes first."""
+
+    def __init__(self, batches: Iterable[int] = ()) -> None:
+        self.low = 0
+        self._above: set[int] = set()
+        for batch in batches:
+            self.add(batch)
+
+    def add(self, batch: int) -> None:
+        """Count a batch as used; once more changes nothing."""
+        if batch >= self.low:
+            self._above.add(batch)
+        while self.low in self._above:
+            self._above.remove(self.low)
+            self.low += 1
+
+    def __contains__(self, batch: int) -> bool:
+        return batch < self.low or batch in self._above
 
 
 @dataclass(frozen=True)
@@ -95,7 +116,7 @@ def cut_log(path: Path, frontier: int) -> Cut:
     *lines, end = _contents(path).split(b"\n")
     kept = lines[:frontier]
     _require_consecutive(path, _first_records(path, frontier), frontier)
-    dropped = sum(_is_record(line) for line in lines[frontier:])
+    dropped = sum(_readable(line) is not None for line in lines[frontier:])
     cut = Cut(path, dropped, bool(end), len(lines) - len(kept) - dropped)
     if cut:
         write_bytes(path, b"".join(line + b"\n" for line in kept))
@@ -123,11 +144,13 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return dict(record)
 
 
-def _is_record(line: bytes) -> bool:
+def _readable(line: bytes) -> dict[str, Any] | None:
+    """The record in a line; None for a damaged one."""
     try:
-        return isinstance(json.loads(line), dict)
+        record = json.loads(line)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return record if isinstance(record, dict) else None
 
 
 def _require_consecutive(path: Path, records: Sequence[dict[str, Any]], count: int) -> None:
@@ -140,7 +163,7 @@ def _require_consecutive(path: Path, records: Sequence[dict[str, Any]], count: i
 
 
 class GrowingLog:
-    """How many updates a log holds, as it grows: each look reads what was added since the one before.
+    """What a log says as it grows: each look reads what was added since the one before. used: the batches of its updates.
 
     A log that was cut is a new file under the old name; its end is compared, too, since file numbers come again.
     """
@@ -148,9 +171,11 @@ class GrowingLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: tuple[int, int] | None = None
-        self._end = 0
-        self._last = b""
-        self._count = 0
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._end, self._count, self._last = 0, 0, b""
+        self.used = UsedBatches()
 
     def updates(self) -> int:
         """The whole records in the log now; damaged lines do not count. 0 when there is no log."""
@@ -158,12 +183,13 @@ class GrowingLog:
             with open_plain(self._path) as file:
                 status = os.fstat(file.fileno())
                 if not self._goes_on(file, status):
-                    self._end, self._count, self._last = 0, 0, b""
+                    self._start_anew()
                 self._file = (status.st_dev, status.st_ino)
                 file.seek(self._end)
                 self._add(file.read())
         except FileNotFoundError:
-            self._file, self._end, self._count, self._last = None, 0, 0, b""
+            self._file = None
+            self._start_anew()
         return self._count
 
     def _goes_on(self, file: BinaryIO, status: os.stat_result) -> bool:
@@ -177,6 +203,10 @@ class GrowingLog:
         if not newline:
             return
         lines = complete.split(b"\n")
-        self._count += sum(_is_record(line) for line in lines)
+        for line in lines:
+            if (record := _readable(line)) is not None:
+                self._count += 1
+                for group in filter(_is_reference, record.get("groups") or ()):
+                    self.used.add(group[0])
         self._end += len(complete) + 1
         self._last = lines[-1] + b"\n"

@@ -1,5 +1,6 @@
 """Published policies: one Hugging Face folder a version, in float32, that any library loads; complete when READY is there."""
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,8 +128,15 @@ def list_policies(directory: Path) -> list[tuple[int, Path]]:
 
 def newest_policy(directory: Path) -> Path | None:
     """The folder of the complete policy with the highest version, or None."""
-    policies = list_policies(directory)
-    return policies[-1][1] if policies else None
+    newest = newest_version(directory)
+    return newest[1] if newest else None
+
+
+def newest_version(directory: Path) -> tuple[int, Path] | None:
+    """Version and folder of the complete policy with the highest version, or None. Looks into no older one: for polls."""
+    names = os.listdir(directory) if directory.is_dir() else []
+    versions = sorted(((int(match[1]), name) for name in names if (match := POLICY_NAME.fullmatch(name))), reverse=True)
+    return next(((version, directory / name) for version, name in versions if is_ready(directory / name)), None)
 
 
 def read_policy_info(path: Path) -> PolicyInfo:
