@@ -10,9 +10,11 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from gmc.errors import DataError, GmcError, UsageError
-    from gmc.library import Run, evaluate, import_rollouts, read_rollouts, rollout, train
+    from gmc.library import Run, evaluate, import_rollouts, read_rollouts, report, rollout, sweep, train
 
-_LIBRARY = dict.fromkeys(("Run", "evaluate", "import_rollouts", "read_rollouts", "rollout", "train"), "gmc.library")
+_LIBRARY = dict.fromkeys(
+    ("Run", "evaluate", "import_rollouts", "read_rollouts", "report", "rollout", "sweep", "train"), "gmc.library"
+)
 _ERRORS = dict.fromkeys(("DataError", "GmcError", "UsageError"), "gmc.errors")
 
 __all__ = [
@@ -24,7 +26,9 @@ __all__ = [
     "evaluate",
     "import_rollouts",
     "read_rollouts",
+    "report",
     "rollout",
+    "sweep",
     "train",
 ]
 

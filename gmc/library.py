@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gmc.evaluation.run import Evaluation
     from gmc.generation.filling import RolloutSummary
     from gmc.generation.importing import ImportSummary
+    from gmc.lab.report import Report
+    from gmc.lab.sweep import SweepOutcome
     from gmc.training.run import TrainingResult
 
 
@@ -144,6 +146,50 @@ def evaluate(
     if path is not None:
         request = replace(request, run=RunDirectory.open(path))
     return evaluate_run(request, resolved, watch=lambda candidate, task: lambda share, new: None)
+
+
+def sweep(
+    file: "str | os.PathLike[str]",
+    *,
+    out: "str | os.PathLike[str] | None" = None,
+    results: "str | os.PathLike[str] | None" = None,
+    jobs: int = 1,
+    launcher: str = "local",
+    launcher_options: Mapping[str, str] | None = None,
+    retry: bool = False,
+    stopping: Callable[[], bool] = lambda: False,
+) -> "SweepOutcome":
+    """Make the runs of a study that its results file lacks: `gmc lab sweep`. `.results` of what comes back is that file.
+
+    file: the study (TOML); out: the folder of its runs, runs/lab/NAME by default; results: OUT/results.jsonl by default; jobs:
+    runs side by side, each in a process; launcher: local, ray or slurm; stopping: polled often. A run that fails is recorded
+    and does not stop the rest. Raises `UsageError` or `DataError` for a study that cannot be run.
+    """
+    from gmc.lab.sweep import Options, default_folder, open_study, run_sweep
+
+    study = open_study(Path(file))
+    asked = Options(jobs, launcher, launcher_options or {}, retry)
+    folder = default_folder(study) if out is None else Path(out)
+    return run_sweep(study, folder, asked, results=None if results is None else Path(results), stopping=stopping)
+
+
+def report(
+    *paths: "Run | str | os.PathLike[str]",
+    baseline: str | None = None,
+    out: "str | os.PathLike[str] | None" = None,
+) -> "Report":
+    """What a sweep or any runs come to, seeds paired: `gmc lab report`. `.compared` and `.tables` of what comes back hold it.
+
+    paths: results files, folders of sweeps, or runs; baseline: the arm to compare with; out: a folder for report.html,
+    report.md and each table as CSV and LaTeX, nothing is written without. Raises `UsageError` or `DataError` for
+    what cannot be compared.
+    """
+    from gmc.lab.report import make_report, write_report
+
+    made = make_report([each.path if isinstance(each, Run) else Path(each) for each in paths], baseline)
+    if out is not None:
+        write_report(made, Path(out))
+    return made
 
 
 def import_rollouts(

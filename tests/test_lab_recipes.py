@@ -1,6 +1,7 @@
 """The studies that ship: every file can be planned, and its size is what docs/lab says."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,19 +11,41 @@ from gmc.cli.app import app
 
 pytestmark = pytest.mark.unit
 
-FOLDER = Path(__file__).parents[1] / "recipes" / "lab"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "recipes" / "lab"
 RUNS = {
     "s2": {"tuning": 66, "verdict": 80},
     "s3": {"verdict": 48},
+    "s3-controls": {"verdict": 32},
     "s4": {"verdict": 120},
     "s5": {"verdict": 72},
+    "s6": {"verdict": 56},
     "s8": {"verdict": 48},
     "s9": {"verdict": 252},
 }
 
 
+@pytest.fixture
+def plugins_installed(tmp_path, monkeypatch):
+    """Every package of this repository as pip would register it: two studies name rules and an engine of them."""
+    site = tmp_path / "site"
+    for folder in [ROOT / "benchmarks" / "lab-controls", *sorted((ROOT / "plugins").glob("gmc-*"))]:
+        project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+        (info / "entry_points.txt").write_text("".join(map(_section, project["entry-points"].items())))
+        monkeypatch.syspath_prepend(folder)
+    monkeypatch.syspath_prepend(site)
+
+
+def _section(group):
+    name, points = group
+    return f"[{name}]\n" + "".join(f"{key} = {value}\n" for key, value in points.items())
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_a_shipped_study_can_be_planned(name, tmp_path):
+def test_a_shipped_study_can_be_planned(name, tmp_path, plugins_installed):
     arguments = ["lab", "sweep", str(FOLDER / f"{name}.toml"), "--dry-run", "--json", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.stderr

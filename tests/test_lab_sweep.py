@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import gmc
 from gmc.cli.app import app
 from gmc.lab.results import read_results
 from tests.sweep_files import write_sweep
@@ -78,7 +79,10 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_results_of_an_undisturbed_one(
         "keep": False,
     }
     whole, killed = write_sweep(tmp_path / "a", **changed), write_sweep(tmp_path / "b", **changed)
-    finish(whole)
+    made = gmc.sweep(whole, out=tmp_path / "a" / "out")  # the library does what the command does
+    assert (made.finished, made.failed, made.missing) == (4, 0, 0)
+    assert [table.name for table in gmc.report(made.results, out=tmp_path / "report").tables]
+    assert (tmp_path / "report" / "report.html").is_file()
     out = tmp_path / "b" / "out"
     process = sweep(killed)
     wait_for(lambda: any(out.glob("runs/*/checkpoints/u000002*")) or any(out.glob("runs/*/policies/*")))

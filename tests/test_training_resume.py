@@ -34,6 +34,8 @@ CASES = {
     "fixed": ["delay=3", "estimator=gmc"],
     "length clock": ["delay=length:10", "estimator=gmc"],
     "further prompts": ["delay=length:10", "rollout.resample_equal=3"],
+    "block": ["delay=block:3:1", "estimator=gmc"],
+    "reuse": ["delay=reuse:3", "estimator=gmc"],
     "rule with state": ["delay=2", "estimator.name=gac", "estimator.base=gmc"],
     "8-bit optimizer": ["delay=1", "optimizer.name=adamw8bit"],
 }

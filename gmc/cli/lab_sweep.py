@@ -36,13 +36,13 @@ def sweep(
     from gmc.cli.lab_sweep_view import TableView, dry_run_record, show_plan
     from gmc.cli.logs import show_logs
     from gmc.cli.output import print_json, write_line
-    from gmc.lab.sweep import RESULTS, Options, open_study, run_sweep
+    from gmc.lab.sweep import RESULTS, Options, default_folder, open_study, run_sweep
     from gmc.lab.sweep_launch import load_launcher
     from gmc.training.signals import stop_on_signals
 
     load_launcher(launcher)
     study = open_study(file, pending=dry_run)
-    folder = out or Path("runs") / "lab" / study.sweep.name
+    folder = out or default_folder(study)
     if dry_run:
         record = dry_run_record(study, results or folder / RESULTS, jobs)
         if json:

@@ -104,6 +104,11 @@ def open_study(path: Path, *, pending: bool = False) -> Study:
     return Study(path, sweep, Planner(sweep, str(path), chosen), tuned_on)
 
 
+def default_folder(study: Study) -> Path:
+    """Where a study's runs and results lie unless another folder is named."""
+    return Path("runs") / "lab" / study.sweep.name
+
+
 def find(run: PlannedRun, records: Sequence[RunRecord]) -> RunRecord | None:
     """The newest record of a planned run."""
     same = (r for r in reversed(records) if r.seed == run.seed and is_same_run(run.flat, run.settings.origins, r))
