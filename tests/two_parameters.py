@@ -101,7 +101,7 @@ class TwoParameterScorer:
         stand_in: Any = self.model
         return Whole(stand_in)
 
-    def forward(self, prompts_P: Any, responses_PG: Any) -> Any:
+    def forward(self, prompts_P: Any, responses_PG: Any, masks_PG: Any = None) -> Any:
         network = self.model.network
         mask_BT = torch.tensor([[t < length for t in range(WIDTH)] for length in flat_lengths()])
 
@@ -112,9 +112,9 @@ class TwoParameterScorer:
             logp_BT=torch.where(mask_BT, network.logp_BT().detach(), 0.0), mask_BT=mask_BT, backward=backward
         )
 
-    def score(self, prompts_P: Any, responses_PG: Any) -> Any:
+    def score(self, prompts_P: Any, responses_PG: Any, masks_PG: Any = None) -> Any:
         return self.forward(prompts_P, responses_PG)
 
-    def log_score_norms(self, prompts_P: Any, responses_PG: Any) -> Tensor:
+    def log_score_norms(self, prompts_P: Any, responses_PG: Any, masks_PG: Any = None) -> Tensor:
         sums = [[sum(table[b][:length]) for table in (X, Y)] for b, length in enumerate(flat_lengths())]
         return torch.tensor([x * x + y * y for x, y in sums]).log()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from gmc.cli.streams import shown
 from gmc.errors import UsageError
+from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.select import KINDS, Seen, group_of
 
 SCALE = 3.0
@@ -63,7 +64,7 @@ def colored(made: Sequence[Section], by: str, run: Path) -> list[Section]:
 def facts(one: Shown) -> str:
     """Everything about a response but its text, in one line."""
     row = one.seen.row
-    said = [f"reward {row.reward:g}", row.status, f"{len(row.response_token_ids)} tokens"]
+    said = [f"reward {row.reward:g}", row.status, f"{sampled_length(row)} tokens"]
     if row.finish_reason == "length":
         said.append("cut off")
     names = one.seen.metadata.reward_parts

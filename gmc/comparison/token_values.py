@@ -8,6 +8,7 @@ from gmc.models import load_model, tokenizer_hash
 from gmc.scoring.scorer import Scorer
 from gmc.store.policies import newest_policy
 from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.groups import expanded, mask_of, sampled_length, token_ids
 from gmc.store.shards.select import Seen
 
 BY = ("logprob", "ratio")
@@ -37,9 +38,9 @@ def color_tokens(seen: Sequence[Seen], by: str, run: Path) -> list[Colored]:
         if values is None:
             raise UsageError(f"{one.path}: holds no log-probs, so tokens have no color")
         if scorer is not None:
-            logp_BT = scorer.score([row.prompt_token_ids], [[row.response_token_ids]]).logp_BT
-            now = logp_BT[0, : len(values)].tolist()
-            values = [new - old for new, old in zip(now, values, strict=True)]
+            logp_BT = scorer.score(*token_ids([[row]])).logp_BT
+            now = expanded(row, logp_BT[0, : sampled_length(row)].tolist())
+            values = [new - old if own else 0.0 for new, old, own in zip(now, values, mask_of(row), strict=True)]
         texts = [str(model.tokenizer.decode([token])) for token in row.response_token_ids]
         colored.append(list(zip(texts, values, strict=True)))
     return colored

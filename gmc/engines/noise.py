@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gmc.store.shards.groups import sampled
 from gmc.store.shards.rollout import Rollout
 
 NEGLIGIBLE = 0.01
@@ -61,11 +62,12 @@ def measure_noise(rollouts: Iterable[Rollout]) -> NoiseFloor | None:
 
     Lengths are put into buckets by powers of two.
     """
-    differences = [
-        np.subtract(np.asarray(row.engine_logprobs, np.float64), np.asarray(row.trainer_logprobs, np.float64))
+    found = [
+        np.subtract(*(np.asarray(sampled(row, values), np.float64) for values in (row.engine_logprobs, row.trainer_logprobs)))
         for row in rollouts
         if row.engine_logprobs and row.trainer_logprobs
     ]
+    differences = [difference for difference in found if len(difference)]
     if not differences:
         return None
     tokens = np.concatenate(differences)

@@ -1,6 +1,8 @@
 """What a rule sees: log-probs and rewards of one whole update batch, and nothing of the model.
 
 Shapes: P groups, G responses a group, B = P*G sequences (group by group), T tokens (the longest response, padded right).
+A response is what the model sampled: tokens that an environment wrote between its turns have no column here, so the tokens of
+several turns follow each other and no rule needs to know of turns.
 """
 
 from collections.abc import Mapping

@@ -16,6 +16,7 @@ from gmc.resolving.checks import check_sampling
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.shard_fit import check_shards
 from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.store import RolloutStore
 from gmc.store.shards.writer import write_shard
 
@@ -129,5 +130,5 @@ def _fill(
         set_aside += len(aside)
         if batch == 0 and (noise := measure_noise(rows)):
             log.info(str(noise))
-        counted += [_Row(row.reward, len(row.response_token_ids), row.finish_reason == "length") for row in rows]
+        counted += [_Row(row.reward, sampled_length(row), row.finish_reason == "length") for row in rows]
     return sum(batch not in on_disk for batch in range(batches)), counted, set_aside

@@ -20,6 +20,7 @@ from gmc.resolving.build import build_engine, build_maker, build_model, build_sc
 from gmc.rollouts.maker import RolloutMaker
 from gmc.store.policies import read_policy_info
 from gmc.store.run_directory import RunDirectory
+from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.rollout import ShardMetadata
 from gmc.store.shards.writer import write_shard
 
@@ -115,5 +116,5 @@ class _PolicyWork:
         size = self._maker.settings.rollout.group_size
         return BatchCounts(
             len(rows) + size * len(made.set_aside),
-            sum(len(row.response_token_ids) for row in rows) + sum(group.tokens for group in made.set_aside),
+            sum(sampled_length(row) for row in rows) + sum(group.tokens for group in made.set_aside),
         )

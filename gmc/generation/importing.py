@@ -18,7 +18,7 @@ from gmc.models import LanguageModel, load_model, tokenizer_hash, weights_hash
 from gmc.scoring.scorer import Scorer
 from gmc.store.files import fsync_directory
 from gmc.store.run_directory import rollout_name
-from gmc.store.shards.groups import in_groups, token_ids
+from gmc.store.shards.groups import expanded, in_groups, sampled_length, token_ids
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.writer import write_shard
 from gmc.store.temporary import temporary_name
@@ -236,7 +236,7 @@ def _score(batches: Sequence[Sequence[Rollout]], model: LanguageModel, temperatu
     for batch in batches:
         scores = scorer.score(*token_ids(in_groups(batch)))
         for index, row in enumerate(batch):
-            row.trainer_logprobs = scores.logp_BT[index, : len(row.response_token_ids)].tolist()
+            row.trainer_logprobs = expanded(row, scores.logp_BT[index, : sampled_length(row)].tolist())
 
 
 def _metadata(model: LanguageModel, options: ImportOptions, size: int, frame: Frame) -> ShardMetadata:

@@ -8,11 +8,14 @@ from torch import Tensor
 from gmc.delays.base import delay_of
 from gmc.errors import DataError, UsageError
 from gmc.estimators.batch import Batch, Need
-from gmc.store.shards.groups import Groups
+from gmc.store.shards.groups import Groups, sampled
 
 
 def behavior_logp(groups: Groups, kind: str, width: int) -> Tensor:
-    """Stored behavior log-probs of one kind as a padded float32 tensor (B, width). Raises `DataError` when it is absent."""
+    """Stored behavior log-probs of one kind as a padded float32 tensor (B, width) of the sampled tokens alone.
+
+    Raises `DataError` when it is absent.
+    """
     column = f"{kind}_logprobs"
     return _padded(groups, column, width, f"train with --logprobs {'engine' if kind == 'trainer' else 'trainer'}")
 
@@ -46,17 +49,9 @@ def _padded(groups: Groups, column: str, width: int, cure: str) -> Tensor:
         values = getattr(row, column)
         if values is None:
             raise DataError(f"batch {row.batch}: its shard has no {column}; {cure}")
-        padded_BT[index, : len(values)] = torch.tensor(values, dtype=torch.float32)
+        own = sampled(row, values)
+        padded_BT[index, : len(own)] = torch.tensor(own, dtype=torch.float32)
     return padded_BT
-
-
-def _require_sampled_tokens(groups: Groups) -> None:
-    for row in (row for group in groups for row in group):
-        if row.response_mask is not None and not all(row.response_mask):
-            raise DataError(
-                f"batch {row.batch}, group {row.group}: its response_mask leaves tokens out, and this gmc trains on every "
-                "token of a response; leave the shard out"
-            )
 
 
 def lags(groups: Groups, update: int) -> list[int]:
@@ -84,7 +79,6 @@ def assemble(
     sizes = {len(group) for group in groups}
     if len(sizes) != 1:
         raise UsageError(f"update {update}: its groups have {sorted(sizes)} responses; all groups of a run need one size")
-    _require_sampled_tokens(groups)
     width, device = logp_BT.shape[1], logp_BT.device
     brought = dict(computed)
     if Need.BEHAVIOR_LOGP in needs:

@@ -23,7 +23,7 @@ from gmc.rewards.combined import CombinedReward
 from gmc.rollouts.resampling import Made, account_of, further_problems, is_equal
 from gmc.rollouts.respond import Asked, Response, respond
 from gmc.scoring.scorer import Scorer
-from gmc.store.shards.groups import token_ids
+from gmc.store.shards.groups import expanded, sampled_length, token_ids
 from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
 
 
@@ -200,7 +200,7 @@ class RolloutMaker:
         groups = [rows[start : start + size] for start in range(0, len(rows), size)]
         scores = self.scorer.score(*token_ids(groups), entropies=self.settings.rollout.entropies)
         for index, row in enumerate(rows):
-            length = len(row.response_token_ids)
-            row.trainer_logprobs = scores.logp_BT[index, :length].tolist()
+            length = sampled_length(row)
+            row.trainer_logprobs = expanded(row, scores.logp_BT[index, :length].tolist())
             if scores.entropies_BT is not None:
-                row.trainer_entropies = scores.entropies_BT[index, :length].tolist()
+                row.trainer_entropies = expanded(row, scores.entropies_BT[index, :length].tolist())

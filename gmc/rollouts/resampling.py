@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.rollout import Rollout, SetAside
 
 
@@ -27,7 +28,7 @@ def is_equal(group: Sequence[Rollout]) -> bool:
 
 def account_of(group: Sequence[Rollout]) -> SetAside:
     """What is kept of a group that is set aside."""
-    return SetAside(group[0].problem_id, group[0].reward, sum(len(row.response_token_ids) for row in group))
+    return SetAside(group[0].problem_id, group[0].reward, sum(sampled_length(row) for row in group))
 
 
 def further_problems(batch: int, asked: Sequence[int], count: int, total: int, seed: int) -> list[int]:

@@ -13,7 +13,7 @@ from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
-from gmc.store.shards.groups import in_groups
+from gmc.store.shards.groups import in_groups, sampled_length
 from gmc.store.shards.reader import Launch, read_launch, read_lengths
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
@@ -292,4 +292,4 @@ class ScheduledSource(RolloutSource):
 
 
 def _lengths(rows: Sequence[Rollout]) -> list[list[int]]:
-    return [[len(row.response_token_ids) for row in group] for group in in_groups(rows)]
+    return [[sampled_length(row) for row in group] for group in in_groups(rows)]

@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 import torch
 from torch import Tensor
 
-from gmc.scoring.plan import MicroBatch, input_tokens
+from gmc.scoring.plan import Masks, MicroBatch, input_tokens, sampled_places
 
 LONG_SEGMENT = 256
 """A segment at least this long is attended alone; shorter ones of similar length share one padded kernel call."""
@@ -87,7 +87,7 @@ class Packed:
     """A packed micro-batch of N input tokens that predicts R response tokens.
 
     input_ids_N, position_ids_N: the sequence. predict_R: the position whose hidden state predicts each response token.
-    targets_R: that token. rows_R, columns_R: its place in a [B, T] tensor.
+    targets_R: that token. rows_R, columns_R: its place in a [B, T] tensor, which holds the sampled tokens of a response alone.
     """
 
     input_ids_N: Tensor
@@ -115,11 +115,15 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Response:
-    """A response of the micro-batch: what is read of it (maybe nothing), after which prompt, and its row in [B, T]."""
+    """A response of the micro-batch: what is read of it (maybe nothing), after which prompt, and its row in [B, T].
+
+    places: where in its tokens those stand that are predicted.
+    """
 
     prompt: _Segment
     read: _Segment
-    targets: Sequence[int]
+    tokens: Sequence[int]
+    places: Sequence[int]
     row: int
 
 
@@ -128,8 +132,12 @@ def pack(
     prompts_P: Sequence[Sequence[int]],
     responses_PG: Sequence[Sequence[Sequence[int]]],
     device: torch.device,
+    masks_PG: Masks = None,
 ) -> Packed:
-    """Lay a micro-batch out as one sequence: prompts first, then the responses piece by piece, without padding."""
+    """Lay a micro-batch out as one sequence: prompts first, then the responses piece by piece, without padding.
+
+    masks_PG: which tokens are predicted; those between, which an environment wrote, are read as context alone.
+    """
     prompts: list[_Segment] = []
     stop = 0
     for piece in micro_batch.pieces:
@@ -139,25 +147,27 @@ def pack(
     for piece, prompt in zip(micro_batch.pieces, prompts, strict=True):
         responses_G = responses_PG[piece.group]
         for sample in piece.samples:
-            targets = responses_G[sample]
-            read = _Segment(stop, targets[: input_tokens(len(targets))], len(prompt.tokens))
-            responses.append(_Response(prompt, read, targets, piece.group * len(responses_G) + sample))
+            tokens = responses_G[sample]
+            read = _Segment(stop, tokens[: input_tokens(len(tokens))], len(prompt.tokens))
+            places = sampled_places(len(tokens), None if masks_PG is None else masks_PG[piece.group][sample])
+            responses.append(_Response(prompt, read, tokens, places, piece.group * len(responses_G) + sample))
             stop = read.stop
     segments = [*prompts, *(response.read for response in responses)]
     return Packed(
         input_ids_N=torch.tensor([*chain.from_iterable(each.tokens for each in segments)], device=device),
         position_ids_N=torch.cat([torch.arange(len(each.tokens)) + each.position for each in segments]).to(device),
         predict_R=torch.cat([_predicting(response) for response in responses]).to(device),
-        targets_R=torch.tensor([*chain.from_iterable(each.targets for each in responses)], device=device),
-        rows_R=torch.cat([torch.full((len(each.targets),), each.row) for each in responses]).to(device),
-        columns_R=torch.cat([torch.arange(len(each.targets)) for each in responses]).to(device),
+        targets_R=torch.tensor([each.tokens[place] for each in responses for place in each.places], device=device),
+        rows_R=torch.cat([torch.full((len(each.places),), each.row) for each in responses]).to(device),
+        columns_R=torch.cat([torch.arange(len(each.places)) for each in responses]).to(device),
         layout=_layout(prompts, responses, device),
     )
 
 
 def _predicting(response: _Response) -> Tensor:
-    """The positions that predict a response's tokens: the prompt's last one, then those of what is read of it."""
-    return torch.tensor([response.prompt.stop - 1, *range(response.read.start, response.read.stop)])
+    """The positions that predict a response's sampled tokens: each one's predecessor, for the first the prompt's last."""
+    before, last = response.read.start - 1, response.prompt.stop - 1
+    return torch.tensor([before + place if place else last for place in response.places])
 
 
 def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device: torch.device) -> AttentionLayout:

@@ -17,7 +17,7 @@ from gmc.scoring.attention import SHARED_PROMPT
 from gmc.scoring.compiled import CompiledModules, running
 from gmc.scoring.head import logits_entropies, logits_logp, token_entropies, token_logp
 from gmc.scoring.packing import Packed, pack
-from gmc.scoring.plan import MicroBatch, Piece
+from gmc.scoring.plan import Masks, MicroBatch, Piece, sampled_places
 
 Prompts = Sequence[Sequence[int]]
 Responses = Sequence[Sequence[Sequence[int]]]
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of the R response tokens of a micro-batch and their places in a [B, T] tensor.
+    """Scores of the R sampled tokens of a micro-batch and their places in a [B, T] tensor of sampled tokens.
 
     logp_R carries the graph when gradients are on. entropies_R: None unless asked for.
     """
@@ -57,8 +57,16 @@ class Pass(ABC):
     absent_ids: tuple[int, ...] = ()
 
     @abstractmethod
-    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
-        """Log-probs of every response token of the micro-batch, with a graph when gradients are enabled."""
+    def run(
+        self,
+        micro_batch: MicroBatch,
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        masks_PG: Masks = None,
+        *,
+        entropies: bool,
+    ) -> TokenScores:
+        """Log-probs of every sampled token of the micro-batch, with a graph when gradients are enabled."""
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -70,8 +78,16 @@ class Pass(ABC):
 class PackedPass(Pass):
     """Every prompt once, every response against it, no padding, logits only in chunks."""
 
-    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
-        packed = pack(micro_batch, prompts_P, responses_PG, self.network.device)
+    def run(
+        self,
+        micro_batch: MicroBatch,
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        masks_PG: Masks = None,
+        *,
+        entropies: bool,
+    ) -> TokenScores:
+        packed = pack(micro_batch, prompts_P, responses_PG, self.network.device, masks_PG)
         return self.run_packed(packed, entropies=entropies)
 
     def run_packed(self, packed: Packed, *, entropies: bool) -> TokenScores:
@@ -106,12 +122,22 @@ class PackedPass(Pass):
 class StockPass(Pass):
     """The network's own forward, one group at a time, padded right: right for every causal model, soft caps included."""
 
-    def run(self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool) -> TokenScores:
-        parts = [self._piece(piece, prompts_P, responses_PG, entropies) for piece in micro_batch.pieces]
+    def run(
+        self,
+        micro_batch: MicroBatch,
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        masks_PG: Masks = None,
+        *,
+        entropies: bool,
+    ) -> TokenScores:
+        parts = [self._piece(piece, prompts_P, responses_PG, masks_PG, entropies) for piece in micro_batch.pieces]
         columns = ("logp_R", "rows_R", "columns_R", *(["entropies_R"] if entropies else []))
         return TokenScores(*(torch.cat([getattr(part, name) for part in parts]) for name in columns))
 
-    def _piece(self, piece: Piece, prompts_P: Prompts, responses_PG: Responses, entropies: bool) -> TokenScores:
+    def _piece(
+        self, piece: Piece, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks, entropies: bool
+    ) -> TokenScores:
         device = self.network.device
         prompt, responses = prompts_P[piece.group], [responses_PG[piece.group][sample] for sample in piece.samples]
         longest = max(map(len, responses))
@@ -128,14 +154,20 @@ class StockPass(Pass):
                 use_cache=False,
                 logits_to_keep=longest,
             ).logits
-        mask = torch.arange(longest, device=device) < torch.tensor([len(row) for row in responses], device=device)[:, None]
-        logits_RV = without_ids(logits_STV[..., : self.vocabulary_size][mask], self.absent_ids)
-        targets_R = torch.tensor([token for response in responses for token in response], device=device)
+        masks = [None if masks_PG is None else masks_PG[piece.group][sample] for sample in piece.samples]
+        places = [sampled_places(len(response), mask) for response, mask in zip(responses, masks, strict=True)]
+        mask_ST = torch.zeros(len(responses), longest, dtype=torch.bool)
+        for row, own in enumerate(places):
+            mask_ST[row, own] = True
+        columns_R = (mask_ST.cumsum(-1) - 1)[mask_ST].to(device)
+        mask_ST = mask_ST.to(device)
+        logits_RV = without_ids(logits_STV[..., : self.vocabulary_size][mask_ST], self.absent_ids)
+        targets = [response[place] for response, own in zip(responses, places, strict=True) for place in own]
+        targets_R = torch.tensor(targets, dtype=torch.long, device=device)
         rows = torch.tensor([piece.group * len(responses_PG[piece.group]) + sample for sample in piece.samples], device=device)
-        sequences_R, columns_R = mask.nonzero(as_tuple=True)
         logp_R = logits_logp(logits_RV, targets_R, self.temperature)
         entropies_R = logits_entropies(logits_RV, self.temperature) if entropies else None
-        return TokenScores(logp_R, rows[sequences_R], columns_R, entropies_R)
+        return TokenScores(logp_R, rows[mask_ST.nonzero(as_tuple=True)[0]], columns_R, entropies_R)
 
 
 def head_rows(head: torch.nn.Module, vocabulary_size: int, absent_ids: Sequence[int] = ()) -> tuple[Tensor, Tensor | None]:

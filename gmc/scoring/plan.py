@@ -29,6 +29,39 @@ class MicroBatch:
     tokens: int
 
 
+Masks = Sequence[Sequence[Sequence[bool] | None]] | None
+"""For each response, P × G, which of its tokens the model sampled, None where it sampled all; the others are context."""
+
+
+def sampled_places(length: int, mask: Sequence[bool] | None) -> list[int]:
+    """Where in a response of so many tokens those stand that are scored."""
+    return [*range(length)] if mask is None else [place for place, own in enumerate(mask) if own]
+
+
+def without_tails(
+    responses_PG: Sequence[Sequence[Sequence[int]]], masks_PG: Masks
+) -> tuple[Sequence[Sequence[Sequence[int]]], Masks]:
+    """The responses up to their last sampled token, and their masks: nothing that is scored depends on what comes after.
+
+    No masks at all when every token was sampled, so that such a batch is scored as ever. Raises `UsageError` for a mask of
+    another length than its response.
+    """
+    if masks_PG is None or not any(mask is not None and not all(mask) for masks_G in masks_PG for mask in masks_G):
+        return responses_PG, None
+    responses: list[list[Sequence[int]]] = []
+    masks: list[list[Sequence[bool] | None]] = []
+    for responses_G, masks_G in zip(responses_PG, masks_PG, strict=True):
+        responses.append([])
+        masks.append([])
+        for response, mask in zip(responses_G, masks_G, strict=True):
+            if mask is not None and len(mask) != len(response):
+                raise UsageError(f"a mask of {len(mask)} values for a response of {len(response)} tokens: one each is needed.")
+            stop = max(sampled_places(len(response), mask), default=-1) + 1
+            responses[-1].append(response[:stop])
+            masks[-1].append(None if mask is None else mask[:stop])
+    return responses, masks
+
+
 def input_tokens(response_length: int) -> int:
     """Positions a response adds to the input: its last token is predicted but never read."""
     return max(response_length - 1, 0)

@@ -14,7 +14,7 @@ from gmc.parameters.base import Parameters
 from gmc.parameters.whole import Whole
 from gmc.scoring.compiled import CompiledModules
 from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
-from gmc.scoring.plan import MicroBatch, Piece, input_tokens, make_plan, reduce
+from gmc.scoring.plan import Masks, MicroBatch, Piece, input_tokens, make_plan, reduce, without_tails
 from gmc.scoring.probe import packed_mismatch
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,10 @@ DEFAULT_TOKEN_BUDGET = 4096
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores without a graph. logp_BT: log-probs of the response tokens, 0 at padding; mask_BT: True at response tokens;
-    entropies_BT: entropy (nats) of each next-token distribution, 0 at padding, None unless asked for."""
+    """Scores without a graph. logp_BT: log-probs of the sampled tokens, 0 at padding; mask_BT: True at sampled tokens;
+    entropies_BT: entropy (nats) of each next-token distribution, 0 at padding, None unless asked for.
+
+    T counts sampled tokens: what an environment wrote between them is read as context and has no column."""
 
     logp_BT: Tensor
     mask_BT: Tensor
@@ -37,9 +39,9 @@ class Scores:
 class Forward:
     """Current log-probs of an update batch, and the way back.
 
-    logp_BT: detached, float32, 0 at padding; mask_BT: True at response tokens. The graph of the largest micro-batch is
-    kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one micro-batch's. The
-    gradient has the same bits whether that graph is still there or is made anew.
+    logp_BT: detached, float32, 0 at padding; mask_BT: True at sampled tokens, which alone have columns. The graph of the
+    largest micro-batch is kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one
+    micro-batch's. The gradient has the same bits whether that graph is still there or is made anew.
     """
 
     logp_BT: Tensor
@@ -47,6 +49,7 @@ class Forward:
     _scorer: "Scorer"
     _prompts_P: Prompts
     _responses_PG: Responses
+    _masks_PG: Masks
     _plan: list[MicroBatch]
     _kept: dict[int, TokenScores]
     _weights: tuple[int, ...]
@@ -78,7 +81,7 @@ class Forward:
                 if scored is None or few:
                     scored = None
                     micro_batch = reduced if few else whole
-                    scored = scorer.run(micro_batch, self._prompts_P, self._responses_PG)
+                    scored = scorer.run(micro_batch, self._prompts_P, self._responses_PG, self._masks_PG)
                 torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
 
 
@@ -87,6 +90,7 @@ class _Scored(NamedTuple):
 
     prompts_P: Prompts
     responses_PG: Responses
+    masks_PG: Masks
     weights: tuple[int, ...]
     logp_BT: Tensor
 
@@ -134,7 +138,10 @@ class Scorer:
         self._last: _Scored | None = None
 
     def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
-        """This rank's micro-batches of a batch; the same for scoring and for training. Errors as for `score`."""
+        """This rank's micro-batches of a batch; the same for scoring and for training. Errors as for `score`.
+
+        responses_PG: up to the last sampled token of each.
+        """
         _check(prompts_P, responses_PG)
         lengths_PG = [[len(response) for response in responses_G] for responses_G in responses_PG]
         prompt_lengths_P = list(map(len, prompts_P))
@@ -149,45 +156,61 @@ class Scorer:
         )
 
     @torch.no_grad()
-    def score(self, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool = False) -> Scores:
-        """Log-probs of every response token, without a graph.
+    def score(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks = None, *, entropies: bool = False) -> Scores:
+        """Log-probs of every sampled token, without a graph.
 
-        prompts_P: token ids of each prompt, at least one; responses_PG: G responses to each. With the same weights the
-        result equals `forward(...).logp_BT` bit for bit. Raises `UsageError` for an empty prompt or unequal group sizes.
+        prompts_P: token ids of each prompt, at least one; responses_PG: G responses to each; masks_PG: which of their tokens
+        the model sampled, None for all. With the same weights the result equals `forward(...).logp_BT` bit for bit. Raises
+        `UsageError` for an empty prompt, unequal group sizes, or a mask of another length than its response.
         """
-        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, entropies=entropies)
-        self._last = _Scored(prompts_P, responses_PG, self.parameters.versions(), scores.logp_BT.clone())
+        responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
+        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, masks_PG, entropies=entropies)
+        self._last = _Scored(prompts_P, responses_PG, masks_PG, self.parameters.versions(), scores.logp_BT.clone())
         return scores
 
-    def forward(self, prompts_P: Prompts, responses_PG: Responses) -> Forward:
-        """Log-probs of every response token, ready for `Forward.backward`. Arguments and errors as for `score`.
+    def forward(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks = None) -> Forward:
+        """Log-probs of every sampled token, ready for `Forward.backward`. Arguments and errors as for `score`.
 
         Those that `score` gave last, with the same weights, are taken over: on-policy training has scored its batch when it
         was made, and a second pass would give the same bits.
         """
+        responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
         plan, weights, last = self.plan(prompts_P, responses_PG), self.parameters.versions(), self._last
-        if last is not None and (last.weights, last.prompts_P, last.responses_PG) == (weights, prompts_P, responses_PG):
-            mask_BT = _mask(responses_PG, self.model.device)
-            return Forward(last.logp_BT.clone(), mask_BT, self, prompts_P, responses_PG, plan, {}, weights)
-        scores, kept = self._run(plan, prompts_P, responses_PG, keep=_largest(plan))
-        return Forward(scores.logp_BT, scores.mask_BT, self, prompts_P, responses_PG, plan, kept, weights)
+        asked = (prompts_P, responses_PG, masks_PG)
+        if last is not None and last[:4] == (*asked, weights):
+            mask_BT = _mask(responses_PG, masks_PG, self.model.device)
+            return Forward(last.logp_BT.clone(), mask_BT, self, *asked, plan, {}, weights)
+        scores, kept = self._run(plan, *asked, keep=_largest(plan))
+        return Forward(scores.logp_BT, scores.mask_BT, self, *asked, plan, kept, weights)
 
     def run(
-        self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, *, entropies: bool = False
+        self,
+        micro_batch: MicroBatch,
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        masks_PG: Masks = None,
+        *,
+        entropies: bool = False,
     ) -> TokenScores:
         """One micro-batch through the network, with a graph when gradients are on. `active_pass` has to be active."""
-        return TokenScores(*self.parameters.run(self._body(micro_batch, prompts_P, responses_PG, entropies)))
+        return TokenScores(*self.parameters.run(self._body(micro_batch, prompts_P, responses_PG, masks_PG, entropies)))
 
     def _body(
-        self, micro_batch: MicroBatch, prompts_P: Prompts, responses_PG: Responses, entropies: bool = False
+        self,
+        micro_batch: MicroBatch,
+        prompts_P: Prompts,
+        responses_PG: Responses,
+        masks_PG: Masks,
+        entropies: bool = False,
     ) -> Callable[[], tuple[Tensor, ...]]:
-        return lambda: self.active_pass.run(micro_batch, prompts_P, responses_PG, entropies=entropies).tensors()
+        return lambda: self.active_pass.run(micro_batch, prompts_P, responses_PG, masks_PG, entropies=entropies).tensors()
 
-    def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses) -> Tensor:
-        """log ‖∇_θ log π(y|x)‖² of each response, float64, −inf for an empty one: log_norms_B.
+    def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks = None) -> Tensor:
+        """log ‖∇_θ log π(y|x)‖² of each response's sampled tokens, float64, −inf for one without any: log_norms_B.
 
         One forward and one backward pass a response, prompts not shared. The parameters' `.grad` is left alone.
         """
+        responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
         _check(prompts_P, responses_PG)
         group_size = len(responses_PG[0])
         lengths_B = [len(response) for responses_G in responses_PG for response in responses_G]
@@ -198,7 +221,7 @@ class Scorer:
                 continue
             micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
             with self.active_pass.active():
-                square = self.parameters.squared_gradient(self._body(micro_batch, prompts_P, responses_PG))
+                square = self.parameters.squared_gradient(self._body(micro_batch, prompts_P, responses_PG, masks_PG))
             log_norms_B[row] = square.log().cpu()
         self.ranks.add([log_norms_B])
         log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
@@ -209,18 +232,19 @@ class Scorer:
         plan: Sequence[MicroBatch],
         prompts_P: Prompts,
         responses_PG: Responses,
+        masks_PG: Masks = None,
         *,
         entropies: bool = False,
         keep: int | None = None,
     ) -> tuple[Scores, dict[int, TokenScores]]:
         """Every micro-batch, gathered into detached [B, T] tensors, and the graph of the one to `keep` by its index."""
-        mask_BT = _mask(responses_PG, self.model.device)
+        mask_BT = _mask(responses_PG, masks_PG, self.model.device)
         logp_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
         entropies_BT = torch.zeros_like(logp_BT) if entropies else None
         kept: dict[int, TokenScores] = {}
         for index, micro_batch in enumerate(plan):
             with self.active_pass.active(), torch.set_grad_enabled(index == keep):
-                scored = self.run(micro_batch, prompts_P, responses_PG, entropies=entropies)
+                scored = self.run(micro_batch, prompts_P, responses_PG, masks_PG, entropies=entropies)
             logp_BT[scored.rows_R, scored.columns_R] = scored.logp_R.detach()
             if entropies_BT is not None and scored.entropies_R is not None:
                 entropies_BT[scored.rows_R, scored.columns_R] = scored.entropies_R
@@ -245,7 +269,15 @@ def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
             raise UsageError(f"prompt {group} is empty: a response needs at least one token before it.")
 
 
-def _mask(responses_PG: Responses, device: torch.device) -> Tensor:
-    lengths_B = torch.tensor([len(response) for responses_G in responses_PG for response in responses_G], device=device)
+def _sampled_lengths(responses_PG: Responses, masks_PG: Masks) -> list[int]:
+    if masks_PG is None:
+        return [len(response) for responses_G in responses_PG for response in responses_G]
+    responses = (response for responses_G in responses_PG for response in responses_G)
+    masks = (mask for masks_G in masks_PG for mask in masks_G)
+    return [len(response) if mask is None else sum(mask) for response, mask in zip(responses, masks, strict=True)]
+
+
+def _mask(responses_PG: Responses, masks_PG: Masks, device: torch.device) -> Tensor:
+    lengths_B = torch.tensor(_sampled_lengths(responses_PG, masks_PG), device=device)
     longest = max(int(lengths_B.max()), 1)
     return torch.arange(longest, device=device) < lengths_B[:, None]

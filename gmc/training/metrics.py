@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gmc.estimators.sample_size import log_ess_share
 from gmc.gradients.assemble import lags
-from gmc.store.shards.groups import Groups
+from gmc.store.shards.groups import Groups, sampled_length
 from gmc.store.shards.rollout import Rollout
 
 REPORT_EPSILON = 0.28
@@ -23,7 +23,7 @@ REPORT_EPSILON = 0.28
 def rollout_metrics(groups: Groups, update: int, parts: Sequence[str] = ()) -> dict[str, float]:
     """Rewards, delays and lengths of the rows an update trains on. parts: names of the reward's parts, where it has several."""
     rows = [row for group in groups for row in group]
-    lengths = [float(len(row.response_token_ids)) for row in rows]
+    lengths = [float(sampled_length(row)) for row in rows]
     delays = [float(delay) for delay in lags(groups, update)]
     statuses = [row.status for row in rows]
     rewards = [row.reward for row in rows]
@@ -44,6 +44,19 @@ def rollout_metrics(groups: Groups, update: int, parts: Sequence[str] = ()) -> d
         "response/length_mean": mean(lengths),
         "response/length_max": max(lengths),
         "response/truncated_share": mean([float(row.finish_reason == "length") for row in rows]),
+        **_turn_metrics(rows),
+    }
+
+
+def _turn_metrics(rows: Sequence[Rollout]) -> dict[str, float]:
+    """How often the model spoke and how much was said to it in between; nothing where no response has a mask."""
+    if all(row.response_mask is None for row in rows):
+        return {}
+    masks = [row.response_mask or [True] for row in rows]
+    turns = [sum(own and not before for before, own in zip([False, *mask], mask, strict=False)) for mask in masks]
+    return {
+        "response/turns_mean": mean([float(count) for count in turns]),
+        "response/environment_tokens_mean": mean([float(mask.count(False)) for mask in masks]),
     }
 
 

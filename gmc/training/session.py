@@ -17,7 +17,7 @@ from gmc.store.checkpoints import save_checkpoint
 from gmc.store.files import append_jsonl, fsync_directory, fsync_file
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
-from gmc.store.shards.groups import Groups
+from gmc.store.shards.groups import Groups, sampled_length
 from gmc.training.heldout import HeldOut
 from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.trackers import Tracker, chosen_samples
@@ -82,7 +82,7 @@ class Session:
         """Log one finished update: the groups it used and its metrics, to which the time since the last one is added."""
         self.version = update + 1
         now = time.perf_counter()
-        tokens = sum(len(row.response_token_ids) for group in groups for row in group)
+        tokens = sum(sampled_length(row) for group in groups for row in group)
         metrics["time/seconds"] = now - self._recorded_at
         metrics["time/tokens_per_second"] = tokens / metrics["time/seconds"]
         self._recorded_at = now

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gmc.config.layers import flatten
 from gmc.delays.base import delay_of
 from gmc.errors import UsageError
-from gmc.store.shards.groups import Groups
+from gmc.store.shards.groups import Groups, sampled_length
 
 SAMPLES = 8
 """Rows of a table of samples."""
@@ -142,7 +142,7 @@ def chosen_samples(groups: Groups, update: int) -> list[TrackedSample]:
             gold=row.answer,
             prediction=row.prediction or "",
             delay=delay_of(update, row.policy_version),
-            tokens=len(row.response_token_ids),
+            tokens=sampled_length(row),
         )
         for row in (group[0] for group in groups[:SAMPLES])
     ]

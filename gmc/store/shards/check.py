@@ -43,6 +43,17 @@ def list_column(table: pa.RecordBatch, name: str) -> ListColumn | None:
     return ListColumn(column.values.slice(starts[0], starts[-1] - starts[0]).to_numpy(zero_copy_only=False), starts - starts[0])
 
 
+def sampled_lengths(table: pa.RecordBatch, responses: ListColumn) -> np.ndarray[Any, Any]:
+    """The length of each response: its tokens but for those that its mask leaves out."""
+    mask = table.column("response_mask")
+    if mask.null_count == table.num_rows:
+        return responses.lengths
+    said = mask.is_valid().to_numpy(zero_copy_only=False)
+    counts = np.cumsum([0, *mask.values.to_numpy(zero_copy_only=False)])
+    starts = mask.offsets.to_numpy()
+    return np.where(said, counts[starts[1:]] - counts[starts[:-1]], responses.lengths)
+
+
 @dataclass(frozen=True)
 class Check:
     """One table under test: `path` is its file, `cure` ends every message.
@@ -84,6 +95,7 @@ class Check:
         self._log_probabilities(responses)
         for name in ("response_mask", "token_versions"):
             self._per_token(name, responses)
+        self._longest(responses)
         self._reward_parts()
 
     def _nulls(self) -> None:
@@ -169,11 +181,14 @@ class Check:
                 value, last = column.values[np.argmax(bad)], self.metadata.vocabulary_size - 1
                 self.fail(row, name, f"token id {value} at position {token} is outside the vocabulary (0 to {last})")
         self._context(column)
-        max_tokens = self._max_tokens()
-        if max_tokens is not None and (column.lengths > max_tokens).any():
-            row = int(np.argmax(column.lengths > max_tokens))
-            self.fail(row, name, f"{column.lengths[row]} tokens, more than max_tokens = {max_tokens} of the sampling settings")
         return column
+
+    def _longest(self, responses: ListColumn) -> None:
+        max_tokens, lengths = self._max_tokens(), sampled_lengths(self.table, responses)
+        if max_tokens is not None and (lengths > max_tokens).any():
+            row = int(np.argmax(lengths > max_tokens))
+            problem = f"{lengths[row]} tokens, more than max_tokens = {max_tokens} of the sampling settings"
+            self.fail(row, "response_token_ids", problem)
 
     def _context(self, responses: ListColumn) -> None:
         lengths = self._lists("prompt_token_ids").lengths + responses.lengths

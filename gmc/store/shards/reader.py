@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from gmc.errors import DataError
 from gmc.store.parquet_footer import FooterError, read_chunks
 from gmc.store.parquet_limits import repeated_texts, require_moderate, require_moderate_texts
-from gmc.store.shards.check import Check, list_column
+from gmc.store.shards.check import Check, list_column, sampled_lengths
 from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
 from gmc.store.shards.schema import (
     NULLABLE_COLUMNS,
@@ -85,7 +85,10 @@ class Launch:
 
 
 def read_lengths(path: Path) -> list[list[int]]:
-    """Response lengths in tokens, P × G, reading only the columns needed. Raises `DataError` for a group that is not whole."""
+    """Response lengths in sampled tokens, P × G, reading only the columns needed.
+
+    Raises `DataError` for a group that is not whole.
+    """
     return read_launch(path).lengths_PG
 
 
@@ -93,7 +96,7 @@ def read_launch(path: Path) -> Launch:
     """The launch that a shard holds, reading only what is needed. Raises `DataError` for a group that is not whole."""
     with _parquet(path) as file:
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
-        table, _ = _sorted(_conform(file, ["group", "sample", "response_token_ids"], path))
+        table, _ = _sorted(_conform(file, ["group", "sample", "response_token_ids", "response_mask"], path))
     for name in ("group", "sample", "response_token_ids"):
         if table.column(name).null_count:
             raise DataError(f"{path}: column {name} has nulls, and it must have a value in every row. {CURE}")
@@ -104,7 +107,7 @@ def read_launch(path: Path) -> Launch:
         raise DataError(f"{path}: column group: the file does not hold whole groups of {size} samples. {CURE}")
     column = list_column(table, "response_token_ids")
     assert column is not None
-    return Launch(column.lengths.reshape(-1, size).tolist(), metadata.set_aside)
+    return Launch(sampled_lengths(table, column).reshape(-1, size).tolist(), metadata.set_aside)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmc.errors import UsageError
+from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import scan
@@ -68,7 +69,7 @@ def worst(seen: Sequence[Seen]) -> list[Seen]:
 def truncated(seen: Sequence[Seen]) -> list[Seen]:
     """Those cut off at the length limit, the longest first."""
     cut = [one for one in seen if one.row.finish_reason == "length"]
-    return sorted(cut, key=lambda one: -len(one.row.response_token_ids))
+    return sorted(cut, key=lambda one: -sampled_length(one.row))
 
 
 def unparseable(seen: Sequence[Seen]) -> list[Seen]:
