@@ -167,9 +167,10 @@ def test_the_gradient_of_a_masked_batch_is_the_plain_float64_one(model, double, 
     groups = make_groups(model)
     settings = small_settings(f"train.normalizer={normalizer}", f"estimator.name={name}")
     rule = build_rule(settings)
-    current, batch = assembled(Scorer(model), groups, rule)
+    scorer = Scorer(model)
+    current, batch = assembled(scorer, groups, rule)
     grad_BT = objective_weights(token_gradient(RuleCalls(rule, 3), batch), settings.train.normalizer)
-    found = model_gradient(model, current, grad_BT).tensors
+    found = model_gradient(scorer.parameters, current, grad_BT).tensors
     expected = literal_gradient(name, double, groups, model.vocabulary_size, normalizer)
     largest = max(tensor.norm().item() for tensor in expected)
     assert largest > 1e-4
