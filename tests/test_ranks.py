@@ -8,17 +8,13 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
-from gmc.errors import UsageError
 from gmc.ranks import Ranks
-from gmc.store.run_directory import RunDirectory
-from gmc.training.opening import open_session
 
 SIX_UPDATES = ["--updates", "6", "--set", "train.checkpoint_every=2", "--set", "train.publish_every=2"]
 SMALL = ["--prompts", "4", "--group-size", "4", "--max-tokens", "40", "--learning-rate", "1e-3", "--delay", "2"]
@@ -124,12 +120,3 @@ def test_ranks_stop_together_and_the_failure_of_one_ends_all(tmp_path):
     assert code != 0
     assert err.count("this run has trained already") == 1
     assert err.count("because rank 0 failed") == 1
-
-
-@pytest.mark.train
-def test_vllm_samples_in_processes_of_its_own(tmp_path, monkeypatch):
-    settings = small_settings("delay=0", "rollout.engine=vllm")
-    run = RunDirectory.for_training(tmp_path / "run", model="embedded", seed=0, resume=False, overwrite=False)
-    monkeypatch.setattr(Ranks, "from_rank_0", lambda self, make: make())
-    with ExitStack() as resources, pytest.raises(UsageError, match="gmc rollout --follow --engine vllm"):
-        open_session(run, settings, resources, ranks=Ranks(0, 2))

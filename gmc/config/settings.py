@@ -21,6 +21,7 @@ OTHERS = "others"
 
 Count = Annotated[int, Field(ge=1)]
 Samples = Annotated[int, Field(ge=0)]
+Device = Annotated[str, Field(pattern=r"^(cpu|\d+)$")]
 LONGEST = by_model(64, 4096)
 BY_MEMORY = Derived("model.device", "device", "16384, on cuda what fits")
 BY_MEMORY_TOO = Derived("model.device", "device", "false, on cuda what fits")
@@ -109,6 +110,11 @@ class RolloutSettings(Section):
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
     entropies: Annotated[bool, Derived("estimator.name", "rule", "true if the rule needs them")] = Field(
         description="also store behavior entropies; always on for a rule that needs them"
+    )
+    devices: list[Device] = Field(
+        default_factory=list,
+        description="GPUs that sample in processes of their own while training goes on, as torch counts them ('4'), or 'cpu'; "
+        "none: sampling happens where training does",
     )
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")

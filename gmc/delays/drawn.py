@@ -19,6 +19,8 @@ _STREAM = 0xDE1A
 class DrawnDelay(ClockDelay):
     """Durations drawn for each group from (seed, batch)."""
 
+    reads_lengths = False
+
     def __init__(self, context: DelayContext) -> None:
         super().__init__(prompts=context.prompts, updates=context.updates)
         self._seed = context.seed

@@ -12,6 +12,8 @@ class InOrderDelay(DelayModel):
     prompts: P, groups a batch; updates: the planned number, beyond which nothing is launched.
     """
 
+    reads_lengths = False
+
     def __init__(self, *, prompts: int, updates: int) -> None:
         self._prompts = prompts
         self._updates = updates

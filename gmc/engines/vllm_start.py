@@ -78,6 +78,7 @@ def start_vllm(
                 load_format="dummy",
                 dtype=str(dtype).removeprefix("torch."),
                 tensor_parallel_size=tensor_parallel,
+                device_ids=_device_ids(model.device, tensor_parallel),
                 gpu_memory_utilization=memory_share,
                 kv_cache_memory_bytes=CPU_CACHE_BYTES if on_cpu else None,
                 block_size=CPU_BLOCK_TOKENS if on_cpu else None,
@@ -96,6 +97,11 @@ def start_vllm(
             raise GmcError(f"vLLM does not start with {model.source}: {reason} Its own messages are in {log_file}.") from error
         finally:
             log_to("vllm", log_file)
+
+
+def _device_ids(device: torch.device, tensor_parallel: int) -> list[int] | None:
+    """The GPUs that vLLM takes, as torch counts them: the model's and those after it. None: the first ones."""
+    return list(range(device.index, device.index + tensor_parallel)) if device.index else None
 
 
 def _require_dense_ids(model: LanguageModel) -> None:

@@ -86,7 +86,8 @@ def fitted_plan(settings: RunSettings, capacity: int) -> MemoryPlan:
 
 def check_engine_share(settings: RunSettings, capacity: int | None) -> None:
     """Raise `UsageError`, with the arithmetic, when an engine's own copy on this GPU leaves training too little."""
-    if capacity is None or load_engine(settings.rollout.engine).shares_weights or delay_class(settings.delay).live:
+    elsewhere = delay_class(settings.delay).live or bool(settings.rollout.devices)
+    if capacity is None or elsewhere or load_engine(settings.rollout.engine).shares_weights:
         return
     train = settings.train
     plan = _plan(settings, build_rule(settings), train.tokens_per_micro_batch, train.activation_checkpointing, capacity)
@@ -119,11 +120,12 @@ def _plan(settings: RunSettings, rule: Estimator, budget: int, checkpointing: bo
         "rule": kept,
         "activations": saved.of(tokens) + layer.of(tokens),
         "logits": 3 * CHUNK_BYTES["cuda"],
-        "engine": 0 if shares else int(settings.rollout.gpu_memory_share * capacity),
+        "engine": 0 if shares or settings.rollout.devices else int(settings.rollout.gpu_memory_share * capacity),
         "reserve": RESERVE,
     }
     used = {name: part for name, part in parts.items() if part}
-    return MemoryPlan(used, _cache_bytes(settings, capacity) if shares else 0, budget, tokens, checkpointing, capacity)
+    cache = _cache_bytes(settings, capacity) if shares and not settings.rollout.devices else 0
+    return MemoryPlan(used, cache, budget, tokens, checkpointing, capacity)
 
 
 @cache

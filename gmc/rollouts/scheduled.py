@@ -10,6 +10,7 @@ from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 from gmc.engines.base import Engine
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.ranks import ALONE, Ranks
+from gmc.rollouts.elsewhere import Elsewhere
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
@@ -48,7 +49,8 @@ class ScheduledSource(RolloutSource):
     maker: None for a delay that generates nothing. spec: the delay as the user wrote it. planned_updates: the horizon N.
     stopping: polled between batches, so that a long filling can be interrupted. ranks: the processes that train together; each
     keeps the same state, rank 0 alone writes shards. start_version: which version of the shards the run's initial weights are.
-    import_batch: imports a batch of version 0 from another run, when it is there.
+    import_batch: imports a batch of version 0 from another run, when it is there. elsewhere: processes that make the batches in
+    place of the maker; the results are the same, and training waits for a batch only when it needs it.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class ScheduledSource(RolloutSource):
         ranks: Ranks = ALONE,
         start_version: int = 0,
         import_batch: Callable[[int], StoredShard | None] = lambda batch: None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._store = store
         self._delays = delays
@@ -73,6 +76,7 @@ class ScheduledSource(RolloutSource):
         self._ranks = ranks
         self._start_version = start_version
         self._import_batch = import_batch
+        self._elsewhere = elsewhere
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
@@ -90,7 +94,9 @@ class ScheduledSource(RolloutSource):
     @property
     def to_fill(self) -> int | None:
         first = self._delays.first_launches
-        return None if first is None else sum(batch not in self._stored for batch in range(first))
+        if first is None or self._elsewhere is not None:
+            return None
+        return sum(batch not in self._stored for batch in range(first))
 
     @property
     def engine(self) -> Engine | None:
@@ -142,6 +148,11 @@ class ScheduledSource(RolloutSource):
         self._refuse_surplus(update)
         return True
 
+    def settle(self) -> None:
+        if self._elsewhere is not None:
+            for batch in self._elsewhere.of_later_versions():
+                self._stored[batch] = self._elsewhere.collect(batch)
+
     def take(self, update: int) -> list[list[Rollout]]:
         return [self._group(reference) for reference in self._take(update)]
 
@@ -149,10 +160,12 @@ class ScheduledSource(RolloutSource):
         """The groups waiting, and mean response lengths (tokens) of all that was generated and of all that was trained on.
 
         A gap between the two is a length bias. They are left out when nothing was generated here. Besides, what reward
-        functions logged about the batches launched for this update.
+        functions logged about the batches launched for this update. Of batches in work while training goes on nothing is known.
         """
         logged = {} if self._maker is None else self._maker.reward.metrics()
         metrics = {"rollouts/groups_waiting": float(self.waiting)} | {f"reward/log/{key}": n for key, n in logged.items()}
+        if self._is_blind:
+            return metrics
         metrics |= self._set_aside.metrics()
         if not self._generated.count:
             return metrics
@@ -188,6 +201,9 @@ class ScheduledSource(RolloutSource):
             if stored is None:
                 if batch >= planned:
                     return  # more updates are planned since: this batch is still to be launched, by a later version
+                if self._elsewhere is not None and update == 0:
+                    self._launch_elsewhere(batch, update)  # it was in work when the run ended, and version 0 is at hand
+                    continue
                 raise self._store.missing(batch, update)
             if stored.version > update:
                 return
@@ -219,9 +235,25 @@ class ScheduledSource(RolloutSource):
         self._record_launch(stored.batch, update, read_launch(stored.path))
 
     def _generate(self, batch: int, update: int, progress: Progress | None) -> None:
+        if self._elsewhere is not None:
+            self._launch_elsewhere(batch, update)
+            return
         made = self._unwritten.pop(batch, None) or self._make(batch, update, progress)
         times_P = self._record_launch(batch, update, Launch(_lengths(made.rows), made.set_aside))
         self._write(batch, update, made, times_P)
+
+    @property
+    def _is_blind(self) -> bool:
+        """Whether batches are launched before it is known what they come to."""
+        return self._elsewhere is not None and not self._delays.reads_lengths
+
+    def _launch_elsewhere(self, batch: int, update: int) -> None:
+        assert self._elsewhere is not None
+        self._elsewhere.start(batch, update)
+        launch = self._elsewhere.unknown if self._is_blind else self._elsewhere.launch(batch)
+        self._elsewhere.launched(batch, update, self._record_launch(batch, update, launch))
+        if not self._is_blind:
+            self._stored[batch] = self._elsewhere.collect(batch)
 
     def _make(self, batch: int, update: int, progress: Progress | None) -> Made:
         if self._maker is None:
@@ -245,18 +277,24 @@ class ScheduledSource(RolloutSource):
     def _calibrate(self, progress: Progress | None = None) -> None:
         if not self._delays.calibration_batches:
             return
-        lengths_BPG = []
-        for batch in range(self._delays.calibration_batches):
+        lengths_BPG, batches = [], range(self._delays.calibration_batches)
+        if self._elsewhere is not None:
+            for batch in batches:
+                if self._find(batch, 0) is None:
+                    self._elsewhere.start(batch, 0)
+        for batch in batches:
             stored = self._find(batch, 0)
             if stored is not None:
                 lengths_BPG.append(read_lengths(stored.path))
+            elif self._elsewhere is not None:
+                lengths_BPG.append(self._elsewhere.launch(batch).lengths_PG)
             else:
                 self._unwritten[batch] = self._make(batch, 0, progress)
                 lengths_BPG.append(_lengths(self._unwritten[batch].rows))
         self._delays.calibrate(lengths_BPG)
 
     def _refuse_surplus(self, update: int) -> None:
-        if self._maker is None:
+        if self._maker is None and self._elsewhere is None:
             return
         surplus = [batch for batch in self._stored if batch not in self._launched and batch not in self._held]
         if surplus:
@@ -278,6 +316,8 @@ class ScheduledSource(RolloutSource):
         return replace(row, policy_version=row.policy_version - first, token_versions=shifted)
 
     def _group(self, reference: GroupRef) -> list[Rollout]:
+        if self._elsewhere is not None and reference.batch in self._elsewhere:
+            self._stored[reference.batch] = self._elsewhere.collect(reference.batch)
         stored = self._stored.get(reference.batch)
         if stored is None:
             raise self._store.missing(reference.batch)

@@ -6,9 +6,22 @@ from typing import Any, Protocol
 from gmc.engines.base import Engine
 from gmc.store.logs import GroupRef
 from gmc.store.shards.groups import Groups
+from gmc.store.shards.reader import Shard
 
 Progress = Callable[[int], None]
 """Called with the number of newly finished responses."""
+
+
+class Samplers(Protocol):
+    """Processes that make launch batches while training goes on. Called on rank 0 alone."""
+
+    def start(self, batch: int, version: int) -> None:
+        """Have a batch made by the policy of now, `version`; a second call for it does nothing."""
+        ...
+
+    def shard(self, batch: int) -> Shard:
+        """The batch that was started, once it is made. Raises `GmcError` when it cannot be."""
+        ...
 
 
 class RolloutSource(Protocol):
@@ -57,6 +70,10 @@ class RolloutSource(Protocol):
     def engine(self) -> Engine | None:
         """What it samples with in this process, None where others sample."""
         return None
+
+    def settle(self) -> None:
+        """On every rank, before a checkpoint: have on the disk what only the policies before it could make."""
+        return
 
     def published(self, version: int, keep: int | None = None) -> None:
         """On rank 0, after policy `version` was published. Only a source that others watch has something to do.

@@ -95,7 +95,7 @@ def train_run(
     the disk. Raises `GmcError` in one line; what is done is then on the disk, and `resume` goes on from it.
     """
     check_settings(settings)
-    if settings.model.device.startswith("cuda"):
+    if settings.model.device.startswith("cuda") and ranks.count == 1:  # several ranks leave such an engine other GPUs
         check_engine_share(settings, gpu_bytes())
 
     def claim() -> RunDirectory:

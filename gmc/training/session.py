@@ -128,6 +128,7 @@ class Session:
         """Make the state after `version` updates durable, once: the logs first, then the checkpoint with its marker last."""
         if self.saved == self.version:
             return
+        self.source.settle()
         self._require_equal_weights()
         self.updater.parameters.ranks.from_rank_0(self._write_checkpoint)
         self.saved = self.version

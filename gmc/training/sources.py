@@ -1,16 +1,20 @@
 """Opening the source of a session's rollouts: followers for a live delay, else this process's own engine or the shards."""
 
 import logging
+import os
 from functools import partial
 from pathlib import Path
 
+import torch
+
+from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class, parse_delay
-from gmc.engines.registry import load_engine
-from gmc.errors import UsageError
 from gmc.live.ending import unmark_ended
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter
 from gmc.models import tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker
+from gmc.resolving.devices import Places, ranks_on_this_machine, sampling_places
+from gmc.rollouts.elsewhere import Elsewhere
 from gmc.rollouts.live import LiveSource
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.scheduled import ScheduledSource
@@ -18,6 +22,7 @@ from gmc.rollouts.shard_fit import ShardCheck, shard_contents
 from gmc.rollouts.source import RolloutSource
 from gmc.store.shards.imports import Imports
 from gmc.training.place import Place
+from gmc.training.samplers import SamplerPool
 from gmc.training.update import Updater
 
 log = logging.getLogger(__name__)
@@ -50,7 +55,8 @@ def open_source(place: Place, updater: Updater, imports: Imports | None) -> Roll
 def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> ScheduledSource:
     settings, ranks = place.settings, place.ranks
     delay, rollout = delay_class(settings.delay), settings.rollout
-    maker = _maker(place, updater) if delay.generates else None
+    elsewhere = _elsewhere(place)
+    maker = _maker(place, updater) if delay.generates and elsewhere is None else None
     model = parse_delay(
         settings.delay,
         prompts=rollout.prompts,
@@ -69,12 +75,29 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         ranks=ranks,
         start_version=settings.train.start_version,
         import_batch=imports.copy if imports else lambda batch: None,
+        elsewhere=elsewhere,
     )
+
+
+def _elsewhere(place: Place) -> Elsewhere | None:
+    """Sampling in processes of its own, where the settings or the engine ask for it; rank 0 starts them."""
+    settings, ranks = place.settings, place.ranks
+    places = ranks.from_rank_0(lambda: _places(settings, ranks.count))
+    if not places:
+        return None
+    samplers = SamplerPool(place.run, settings, place.model, places)
+    place.resources.callback(samplers.close)
+    rollout = settings.rollout
+    return Elsewhere(samplers, place.store, ranks, prompts=rollout.prompts, group_size=rollout.group_size)
+
+
+def _places(settings: RunSettings, ranks: int) -> Places:
+    here = ranks_on_this_machine(os.environ)
+    return sampling_places(settings, ranks=ranks, ranks_here=here, gpus=torch.cuda.device_count())
 
 
 def _maker(place: Place, updater: Updater) -> RolloutMaker:
     run, settings = place.run, place.settings
-    _require_shareable_engine(place)
     engine = build_engine(settings, place.model, run.engine_log("train"))
     place.resources.callback(engine.close)
     maker = build_maker(run.run_id, settings, place.model, updater.scorer, engine, place.ranks)
@@ -82,16 +105,6 @@ def _maker(place: Place, updater: Updater) -> RolloutMaker:
     for note in maker.problem_set.notes:
         log.info(note)
     return maker
-
-
-def _require_shareable_engine(place: Place) -> None:
-    """An engine that starts processes of its own is confused by torchrun's environment."""
-    engine, ranks = load_engine(place.settings.rollout.engine), place.ranks
-    if ranks.count > 1 and engine.own_processes:
-        raise UsageError(
-            f"rollout.engine = {engine.name} with {ranks.count} ranks: let gmc rollout --follow --engine {engine.name} sample "
-            "in processes of their own and train with --live, or sample with --engine transformers"
-        )
 
 
 def _live(place: Place) -> LiveSource:

@@ -1,0 +1,69 @@
+"""Launch batches that other processes make while training goes on: what is in work, and how it becomes shards of the run."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gmc.delays.base import GroupTimes
+from gmc.ranks import Ranks
+from gmc.rollouts.source import Samplers
+from gmc.store.shards.groups import in_groups
+from gmc.store.shards.reader import Launch, Shard
+from gmc.store.shards.store import RolloutStore, StoredShard
+from gmc.store.shards.writer import write_shard
+
+
+class Elsewhere:
+    """Every rank keeps the same record of what is in work; rank 0 alone asks `samplers` and writes shards.
+
+    prompts, group_size: P and G of every batch. unknown: what is said of a batch that is not made yet.
+    """
+
+    def __init__(self, samplers: Samplers, store: RolloutStore, ranks: Ranks, *, prompts: int, group_size: int) -> None:
+        self._samplers, self._store, self._ranks = samplers, store, ranks
+        self.unknown = Launch([[0] * group_size for _ in range(prompts)])
+        self._in_work: dict[int, tuple[int, Sequence[GroupTimes]]] = {}
+        self._made: dict[int, Shard] = {}
+
+    def __contains__(self, batch: int) -> bool:
+        return batch in self._in_work
+
+    def start(self, batch: int, version: int) -> None:
+        """Have a batch made by the policy of now. Waits while too many versions are in work."""
+        self._ranks.from_rank_0(lambda: self._samplers.start(batch, version))
+
+    def launch(self, batch: int) -> Launch:
+        """What a batch that was started came to, when it is made."""
+        return self._ranks.from_rank_0(lambda: launch_of(self._shard(batch)))
+
+    def launched(self, batch: int, version: int, times_P: Sequence[GroupTimes]) -> None:
+        """A batch that was started is launched, with these times of its groups."""
+        self._in_work[batch] = (version, times_P)
+
+    def collect(self, batch: int) -> StoredShard:
+        """Wait for a launched batch and write its shard into the run."""
+        version, times_P = self._in_work.pop(batch)
+        stored = StoredShard(batch, version, self._store.path_for(batch, version))
+
+        def write() -> None:
+            shard = self._shard(batch)
+            timed = [replace(row, **times_P[row.group]._asdict()) for row in shard.rollouts]
+            write_shard(stored.path, timed, shard.metadata)
+            del self._made[batch]
+
+        self._ranks.from_rank_0(write)
+        return stored
+
+    def of_later_versions(self) -> list[int]:
+        """Batches in work that the initial policy cannot make: a resumed run could not make them again."""
+        return [batch for batch, (version, _) in self._in_work.items() if version]
+
+    def _shard(self, batch: int) -> Shard:
+        if batch not in self._made:
+            self._made[batch] = self._samplers.shard(batch)
+        return self._made[batch]
+
+
+def launch_of(shard: Shard) -> Launch:
+    """What a shard says of its launch."""
+    lengths_PG = [[len(row.response_token_ids) for row in group] for group in in_groups(shard.rollouts)]
+    return Launch(lengths_PG, shard.metadata.set_aside)
