@@ -61,9 +61,14 @@ class Sampler:
         write_shard(shard, made.rows, replace(self._metadata[version], set_aside=made.set_aside))
 
 
+def changing(model: LanguageModel) -> dict[str, torch.Tensor]:
+    """What training changes, by name, sharing storage with the network."""
+    return {name: each.detach() for name, each in model.network.named_parameters() if each.requires_grad}
+
+
 def take_weights(model: LanguageModel, path: Path) -> None:
     """Put the tensors of a safetensors file in place. Raises `DataError` when they are not those that training changes."""
-    given, own = load_file(path), model.trainable_weights()
+    given, own = load_file(path), changing(model)
     if {name: tensor.shape for name, tensor in given.items()} != {name: tensor.shape for name, tensor in own.items()}:
         raise DataError(f"{path}: its weights are not those of {model.source}")
     with torch.no_grad():
@@ -73,7 +78,7 @@ def take_weights(model: LanguageModel, path: Path) -> None:
 
 def _write_weights(model: LanguageModel, path: Path) -> None:
     temporary = temporary_name(path)
-    save_file({name: tensor.cpu().contiguous() for name, tensor in model.trainable_weights().items()}, temporary)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in changing(model).items()}, temporary)
     os.replace(temporary, path)
 
 

@@ -1,7 +1,9 @@
 """Launch batches that other processes make while training goes on: what is in work, and how it becomes shards of the run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+
+from torch import Tensor
 
 from gmc.delays.base import GroupTimes
 from gmc.ranks import Ranks
@@ -15,11 +17,22 @@ from gmc.store.shards.writer import write_shard
 class Elsewhere:
     """Every rank keeps the same record of what is in work; rank 0 alone asks `samplers` and writes shards.
 
-    prompts, group_size: P and G of every batch. unknown: what is said of a batch that is not made yet.
+    weights: a copy of what training changes now, called on every rank. prompts, group_size: P and G of every batch. unknown:
+    what is said of a batch that is not made yet.
     """
 
-    def __init__(self, samplers: Samplers, store: RolloutStore, ranks: Ranks, *, prompts: int, group_size: int) -> None:
-        self._samplers, self._store, self._ranks = samplers, store, ranks
+    def __init__(
+        self,
+        samplers: Samplers,
+        store: RolloutStore,
+        ranks: Ranks,
+        weights: Callable[[], Mapping[str, Tensor]],
+        *,
+        prompts: int,
+        group_size: int,
+    ) -> None:
+        self._samplers, self._store, self._ranks, self._weights = samplers, store, ranks, weights
+        self._given = 0
         self.unknown = Launch([[0] * group_size for _ in range(prompts)])
         self._in_work: dict[int, tuple[int, Sequence[GroupTimes]]] = {}
         self._made: dict[int, Shard] = {}
@@ -29,7 +42,9 @@ class Elsewhere:
 
     def start(self, batch: int, version: int) -> None:
         """Have a batch made by the policy of now. Waits while too many versions are in work."""
-        self._ranks.from_rank_0(lambda: self._samplers.start(batch, version))
+        weights = None if version == self._given else self._weights()
+        self._given = version
+        self._ranks.from_rank_0(lambda: self._samplers.start(batch, version, weights))
 
     def launch(self, batch: int) -> Launch:
         """What a batch that was started came to, when it is made."""

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from torch import Tensor
+
 from gmc.engines.base import Engine
 from gmc.store.logs import GroupRef
 from gmc.store.shards.groups import Groups
@@ -15,8 +17,11 @@ Progress = Callable[[int], None]
 class Samplers(Protocol):
     """Processes that make launch batches while training goes on. Called on rank 0 alone."""
 
-    def start(self, batch: int, version: int) -> None:
-        """Have a batch made by the policy of now, `version`; a second call for it does nothing."""
+    def start(self, batch: int, version: int, weights: Mapping[str, Tensor] | None) -> None:
+        """Have a batch made by policy `version`; a second call for it does nothing.
+
+        weights: what training changes, by name, as of that version; None for version 0 and where they were given before.
+        """
         ...
 
     def shard(self, batch: int) -> Shard:

@@ -16,8 +16,10 @@ from gmc.store.run_directory import RunDirectory
 
 PROGRAM = ("-m", "gmc.generation.sampler")
 END, END_SECONDS = '{"end": true}\n', 20.0
-OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
-OF_TORCHRUN += ("ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT")
+OF_TORCHRUN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK"),
+    *("ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+)
 
 
 def sampler_environment(devices: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

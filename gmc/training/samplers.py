@@ -10,7 +10,7 @@ import heapq
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from gmc.config.settings import RunSettings
 from gmc.errors import GmcError
-from gmc.models import LanguageModel
 from gmc.store.handover import handover_folder
 from gmc.store.run_directory import RunDirectory, policy_name, rollout_name
 from gmc.store.shards.reader import Shard, read_shard
@@ -39,11 +38,11 @@ Job = tuple[bool, int, int]
 class SamplerPool:
     """Makes launch batches on `places`, each the devices of one process. Used on rank 0; starts nothing before the first batch.
 
-    model: the trainer's, whose weights are handed over when a batch of their version is launched.
+    weight_bytes: size of what is handed over for each version.
     """
 
-    def __init__(self, run: RunDirectory, settings: RunSettings, model: LanguageModel, places: Sequence[Sequence[str]]) -> None:
-        self._run, self._settings, self._model, self._places = run, settings, model, places
+    def __init__(self, run: RunDirectory, settings: RunSettings, places: Sequence[Sequence[str]], weight_bytes: int) -> None:
+        self._run, self._settings, self._places, self._weight_bytes = run, settings, places, weight_bytes
         self._changed = threading.Condition()
         self._queue: list[Job] = []
         self._shards: dict[int, Future[Path]] = {}
@@ -56,8 +55,8 @@ class SamplerPool:
         self._resources = ExitStack()
         self._folder = run.path
 
-    def start(self, batch: int, version: int) -> None:
-        """Have a batch made by policy `version`, which the model holds now; returns before it is made.
+    def start(self, batch: int, version: int, weights: Mapping[str, Tensor] | None) -> None:
+        """Have a batch made by policy `version`; returns before it is made. weights: of a version seen for the first time.
 
         Waits while more versions are being sampled than there are processes. Raises what ended one of them for good.
         """
@@ -67,8 +66,8 @@ class SamplerPool:
             self._open()
         with self._changed:
             self._until(lambda: version in self._held or len(self._held) <= len(self._places))
-            if version and version not in self._written:
-                self._written[version] = self._hand_over(version)
+            if weights is not None:
+                self._written[version] = self._writer.submit(save_file, dict(weights), self._weights(version))
             self._held[version] += 1
             self._shards[batch] = Future()
             heapq.heappush(self._queue, (version == 0, batch, version))
@@ -98,8 +97,7 @@ class SamplerPool:
         self._threads = []
 
     def _open(self) -> None:
-        size = sum(tensor.numel() * tensor.element_size() for tensor in self._model.trainable_weights().values())
-        needed = size * (len(self._places) + 3)  # those being sampled, one waiting, one being written, version 0
+        needed = self._weight_bytes * (len(self._places) + 3)  # those being sampled, one waiting, one being written, version 0
         self._folder = self._resources.enter_context(handover_folder(self._run.path / "handover", needed))
         self._writer = self._resources.enter_context(ThreadPoolExecutor(1, thread_name_prefix="hand-over"))
         for index, devices in enumerate(self._places):
@@ -111,11 +109,6 @@ class SamplerPool:
             thread.start()
         where = ", ".join("+".join(devices) for devices in self._places)
         log.info("sampling in %d processes (%s) while training goes on", len(self._places), where)
-
-    def _hand_over(self, version: int) -> "Future[None]":
-        """Copy the weights out of the way of the optimizer; the file is written in the background."""
-        taken = {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in self._model.trainable_weights().items()}
-        return self._writer.submit(_write, taken, self._weights(version))
 
     def _weights(self, version: int) -> Path:
         return self._folder / f"{policy_name(version)}.safetensors"
@@ -164,7 +157,3 @@ class SamplerPool:
                     self._weights(version).unlink(missing_ok=True)
             self._shards[batch].set_result(path)
             self._changed.notify_all()
-
-
-def _write(tensors: dict[str, Tensor], path: Path) -> None:
-    save_file(tensors, path)

@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class, parse_delay
 from gmc.live.ending import unmark_ended
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter
 from gmc.models import tokenizer_hash
+from gmc.parameters.base import Parameters
 from gmc.resolving.build import build_engine, build_maker
 from gmc.resolving.devices import Places, ranks_on_this_machine, sampling_places
 from gmc.rollouts.elsewhere import Elsewhere
@@ -55,7 +57,7 @@ def open_source(place: Place, updater: Updater, imports: Imports | None) -> Roll
 def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> ScheduledSource:
     settings, ranks = place.settings, place.ranks
     delay, rollout = delay_class(settings.delay), settings.rollout
-    elsewhere = _elsewhere(place)
+    elsewhere = _elsewhere(place, updater.parameters)
     maker = _maker(place, updater) if delay.generates and elsewhere is None else None
     model = parse_delay(
         settings.delay,
@@ -79,16 +81,32 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
     )
 
 
-def _elsewhere(place: Place) -> Elsewhere | None:
+def _elsewhere(place: Place, parameters: Parameters) -> Elsewhere | None:
     """Sampling in processes of its own, where the settings or the engine ask for it; rank 0 starts them."""
     settings, ranks = place.settings, place.ranks
     places = ranks.from_rank_0(lambda: _places(settings, ranks.count))
     if not places:
         return None
-    samplers = SamplerPool(place.run, settings, place.model, places)
+    size = sum(tensor.numel() * tensor.element_size() for tensor in parameters.own.values())
+    samplers = SamplerPool(place.run, settings, places, size)
     place.resources.callback(samplers.close)
     rollout = settings.rollout
-    return Elsewhere(samplers, place.store, ranks, prompts=rollout.prompts, group_size=rollout.group_size)
+    return Elsewhere(
+        samplers,
+        place.store,
+        ranks,
+        lambda: _copied(parameters),
+        prompts=rollout.prompts,
+        group_size=rollout.group_size,
+    )
+
+
+def _copied(parameters: Parameters) -> dict[str, Tensor]:
+    """What training changes, whole and out of the optimizer's way; empty on a rank other than 0, which only takes part."""
+    keep = parameters.ranks.is_rank_0
+    return {
+        name: tensor.to("cpu", copy=True).contiguous() for name, tensor in parameters.full() if keep and name in parameters.own
+    }
 
 
 def _places(settings: RunSettings, ranks: int) -> Places:
