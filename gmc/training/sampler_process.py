@@ -122,10 +122,12 @@ class SamplerProcess:
             process.stdin.flush()
             line = process.stdout.readline()
         except (OSError, ValueError):  # ValueError: closed meanwhile
-            return False
+            line = ""
         finally:
             self._busy = False
         if not line:
+            process.kill()  # what closed its output ends, and until it has ended it seems to live
+            process.wait()
             return False
         answer = json.loads(line)
         if "error" in answer:
