@@ -5,6 +5,7 @@ python -m benchmarks.gmc_worker SHAPE FOLDER '{"clock": "wall", "checkpointing":
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from benchmarks import meter
 from benchmarks.shapes import SHAPES, vocabulary_of
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.registry import build_estimator
-from gmc.gradients.normalize import coefficients
+from gmc.gradients.rule_calls import RuleCalls
+from gmc.gradients.rule_gradient import objective_weights, token_gradient
+from gmc.gradients.weighing import Weighing
 from gmc.models import load_model
-from gmc.scoring.scorer import Scorer
+from gmc.scoring.scorer import Scorer, Scores, sampled_mask
 
 
 def main() -> None:
@@ -41,33 +44,45 @@ def main() -> None:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
 
+    mask_BT = sampled_mask(responses, None, model.device)
+
+    def assembled(behavior: Scores) -> Batch:
+        return Batch(
+            rewards_PG=rewards_PG,
+            logp_BT=torch.zeros(mask_BT.shape, device=mask_BT.device),
+            mask_BT=mask_BT,
+            max_response_tokens=shape.response_tokens[1],
+            update=1,
+            brought={Need.BEHAVIOR_LOGP: behavior.logp_BT},
+        )
+
     def update() -> dict[str, Any]:
+        """As in `gmc.training.update` for rollouts of an earlier policy, after the scoring that each had when it was made."""
         watch = meter.Stopwatch(options["clock"])
         meter.reset_peak()
         with watch.section("behavior"):
             behavior = scorer.score(prompts, responses)
-        with watch.section("forward"):
-            current = scorer.forward(prompts, responses)
+        weigh = Weighing().of(estimator, 1, lambda: assembled(behavior), estimator.normalizer)
+
+        def timed_weigh(logp_BT: torch.Tensor, known_B: torch.Tensor) -> torch.Tensor:
+            with watch.section("estimator"):
+                return weigh(logp_BT, known_B)
+
+        with watch.section("passes"):
+            scorer.parameters.clear()
+            current = scorer.forward_once(prompts, responses, weigh=timed_weigh)
+        in_passing = watch.seconds.get("estimator", 0.0)
         with watch.section("estimator"):
-            batch = Batch(
-                rewards_PG=rewards_PG,
-                logp_BT=current.logp_BT.requires_grad_(),
-                mask_BT=current.mask_BT,
-                max_response_tokens=shape.response_tokens[1],
-                update=0,
-                brought={Need.BEHAVIOR_LOGP: behavior.logp_BT},
-            )
-            batch = batch.with_advantages(estimator.advantages(batch))
-            objective_BT = estimator.objective(batch) * coefficients(
-                batch.mask_BT, estimator.normalizer, shape.response_tokens[1]
-            )
-            (gradient_BT,) = torch.autograd.grad(-objective_BT.sum(), batch.logp_BT)
-        with watch.section("backward"):
-            current.backward(gradient_BT)
+            batch = replace(assembled(behavior), logp_BT=current.logp_BT.requires_grad_())
+            tokens = token_gradient(RuleCalls(estimator, 1), batch)
+            gradient_BT = -objective_weights(tokens, estimator.normalizer)
+        with watch.section("passes"):
+            if not current.has_passed(gradient_BT):
+                current.backward(gradient_BT)
+        watch.seconds["passes"] -= in_passing
         with watch.section("optimizer"):
             torch.nn.utils.clip_grad_norm_(model.network.parameters(), 1.0)
             optimizer.step()
-            optimizer.zero_grad(set_to_none=False)
         return {"seconds": watch.seconds, "peak": meter.peak_bytes() - baseline}
 
     baseline = meter.resident_bytes()

@@ -65,9 +65,9 @@ def main() -> None:
         watch = meter.Stopwatch(options["clock"])
         meter.reset_peak()
         for inputs in micro_batches:
-            with watch.section("forward"), trainer.compute_loss_context_manager():
-                loss = trainer.compute_loss(model, inputs)
-            with watch.section("backward"):
+            with watch.section("passes"):
+                with trainer.compute_loss_context_manager():
+                    loss = trainer.compute_loss(model, inputs)
                 loss.backward()
         with watch.section("optimizer"):
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

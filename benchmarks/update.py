@@ -21,7 +21,8 @@ from benchmarks import meter
 from benchmarks.shapes import SHAPES, Shape, write_model
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("forward", "estimator", "backward", "optimizer")
+PARTS = ("passes", "estimator", "optimizer")
+"""passes: forward and backward, which alternate."""
 
 
 class Contender:
@@ -163,7 +164,7 @@ def _share(about: dict[str, Any], tokens: int, parts: dict[str, float]) -> float
         return None
     body = about["parameters"] - about["head_parameters"]
     operations = 6 * (body * about["input_tokens"] + about["head_parameters"] * tokens)
-    return operations / ((parts["forward"] + parts["backward"]) * about["matmul_flops"])
+    return operations / (parts["passes"] * about["matmul_flops"])
 
 
 def make_trl(folder: Path) -> Path:

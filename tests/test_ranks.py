@@ -20,6 +20,8 @@ SIX_UPDATES = ["--updates", "6", "--set", "train.checkpoint_every=2", "--set", "
 SMALL = ["--prompts", "4", "--group-size", "4", "--max-tokens", "40", "--learning-rate", "1e-3", "--delay", "2"]
 # A rule that reads the initial policy besides: each rank lends its network those weights, and scores its share.
 SMALL += ["--estimator", "tic", "--set", "estimator.kl=0.05"]
+# Each rank's groups are several micro-batches, which go forward and back one by one.
+SMALL += ["--set", "train.tokens_per_micro_batch=100"]
 
 
 @pytest.mark.unit
@@ -80,7 +82,10 @@ def test_two_ranks_train_what_one_process_trains(whole, tmp_path):
     assert json.loads(out)["updates"] == 6  # one object, from one rank
     assert err.count("gmc eval --run") == 1
     alone = tmp_path / "alone"
-    train_run(alone, small_settings("delay=2", "train.updates=6", "estimator=tic", "estimator.kl=0.05"))
+    train_run(
+        alone,
+        small_settings("delay=2", "train.updates=6", "estimator=tic", "estimator.kl=0.05", "train.tokens_per_micro_batch=100"),
+    )
     # Rounding may change a sampled token in time, but hardly in six updates of which three use rollouts of version 0.
     for one, two in zip(metrics_of(alone), metrics_of(together), strict=True):
         compared = {key: value for key, value in one.items() if not key.startswith("noise/")}

@@ -31,12 +31,12 @@ train_run(Path({path!r}), small_settings(*{assignments!r}), resume={resume!r})
 """
 
 CASES = {
-    "fixed": ["delay=3", "estimator=gmc"],
+    "fixed": ["delay=3", "estimator=gmc", "train.tokens_per_micro_batch=150"],
     "length clock": ["delay=length:10", "estimator=gmc"],
     "further prompts": ["delay=length:10", "rollout.resample_equal=3"],
     "block": ["delay=block:3:1", "estimator=gmc"],
     "reuse": ["delay=reuse:3", "estimator=gmc"],
-    "rule with state": ["delay=2", "estimator.name=gac", "estimator.base=gmc"],
+    "rule with state": ["delay=2", "estimator.name=gac", "estimator.base=gmc", "train.tokens_per_micro_batch=150"],
     "8-bit optimizer": ["delay=1", "optimizer.name=adamw8bit"],
 }
 

@@ -85,6 +85,8 @@ class TwoParameterModel:
     def weights(self) -> dict[str, Tensor]:
         return dict(self.network.state_dict())
 
+    device = torch.device("cpu")
+
     @property
     def values(self) -> tuple[float, float]:
         return self.network.a.item(), self.network.b.item()
@@ -109,8 +111,15 @@ class TwoParameterScorer:
             torch.autograd.backward(network.logp_BT(), torch.where(mask_BT, grad_BT, torch.zeros_like(grad_BT)).double())
 
         return SimpleNamespace(
-            logp_BT=torch.where(mask_BT, network.logp_BT().detach(), 0.0), mask_BT=mask_BT, backward=backward
+            logp_BT=torch.where(mask_BT, network.logp_BT().detach(), 0.0),
+            mask_BT=mask_BT,
+            backward=backward,
+            passed_BT=None,
+            has_passed=lambda grad_BT: False,
         )
+
+    def forward_once(self, prompts_P: Any, responses_PG: Any, masks_PG: Any = None, *, weigh: Any) -> Any:
+        return self.forward(prompts_P, responses_PG)
 
     def score(self, prompts_P: Any, responses_PG: Any, masks_PG: Any = None) -> Any:
         return self.forward(prompts_P, responses_PG)

@@ -6,6 +6,7 @@ An update runs the stages in this order; a rule overrides only what it changes.
 2. `objective(batch) -> objective_BT`, called once on the whole update batch, on log-probs only. The trainer masks it,
    divides by a global, fixed denominator (`normalizer`), takes ∂/∂logp_BT and sends that through the model micro-batch by
    micro-batch. So a rule may sort, search or whiten over the whole batch, and cannot depend on micro-batches or padding.
+   Stages 1 and 2 of a copy may be called before, while parts of the batch are unknown (`gmc.gradients.weighing`).
 3. `gradient(gradient) -> Gradient | SKIP`, after accumulation and before clipping.
 4. `learning_rate_scale(batch) -> float`; the schedule's rate is restored after the step.
 

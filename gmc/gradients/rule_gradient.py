@@ -11,7 +11,7 @@ from gmc.estimators.normalizer import Normalizer
 from gmc.gradients.normalize import coefficients
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.parameters.base import Parameters
-from gmc.scoring.scorer import Forward
+from gmc.scoring.forward import Forward
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ def objective_weights(tokens: TokenGradient, normalizer: Normalizer) -> Tensor:
 def model_gradient(parameters: Parameters, current: Forward, grad_BT: Tensor) -> Gradient:
     """Σ grad · ∂ log π / ∂θ over the batch, summed over ranks; it is left in the parameters' `.grad`.
 
-    A parameter that no response reaches gets zeros, not None: with nothing to learn from (all rewards equal) an optimizer's
-    moments must still decay.
+    A gradient that went back with the forward pass is not computed again. A parameter that no response reaches gets zeros, not
+    None: with nothing to learn from (all rewards equal) an optimizer's moments must still decay.
     """
-    parameters.clear()
-    current.backward(grad_BT)
+    if not current.has_passed(grad_BT):
+        parameters.clear()
+        current.backward(grad_BT)
     return parameters.gradient()

@@ -140,3 +140,23 @@ def reduce(
             pieces.append(Piece(piece.group, samples))
             tokens += len(prompts_P[piece.group]) + sum(input_tokens(len(responses_G[sample])) for sample in samples)
     return MicroBatch(tuple(pieces), tokens) if pieces else None
+
+
+def largest_first(plan: Sequence[MicroBatch]) -> list[int]:
+    """Numbers of the micro-batches in the order of their backward passes: the one of most tokens (the first of several), then
+    the others as planned. So memory reaches its highest at once, and the graph that saves most is there first."""
+    largest = max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
+    return sorted(range(len(plan)), key=lambda index: index != largest)
+
+
+def linked(plan: Sequence[MicroBatch], order: Sequence[int]) -> list[list[int]]:
+    """The micro-batches of `order` in parts that have no group in common, each in that order: a group waits for all of it."""
+    parts: list[tuple[list[int], set[int]]] = []
+    for index in order:
+        groups = {piece.group for piece in plan[index].pieces}
+        met = [part for part in parts if part[1] & groups]
+        joined = [member for members, _ in met for member in members]
+        parts = [part for part in parts if not part[1] & groups]
+        parts.append(([*joined, index], groups.union(*(own for _, own in met))))
+    place = {index: position for position, index in enumerate(order)}
+    return sorted((sorted(members, key=place.__getitem__) for members, _ in parts), key=lambda members: place[members[0]])

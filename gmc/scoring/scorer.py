@@ -1,7 +1,7 @@
 """Log-probs of responses under a model: behavior, current and anchor log-probs all come from `Scorer`, with one plan."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,9 +13,11 @@ from gmc.models import LanguageModel
 from gmc.parameters.base import Parameters
 from gmc.parameters.whole import Whole
 from gmc.scoring.compiled import CompiledModules
-from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass, TokenScores
-from gmc.scoring.plan import Masks, MicroBatch, Piece, input_tokens, make_plan, reduce, without_tails
+from gmc.scoring.forward import Forward, Weigh, Work
+from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass
+from gmc.scoring.plan import Masks, MicroBatch, Piece, input_tokens, largest_first, make_plan, without_tails
 from gmc.scoring.probe import packed_mismatch
+from gmc.scoring.room import Room
 
 logger = logging.getLogger(__name__)
 
@@ -33,56 +35,6 @@ class Scores:
     logp_BT: Tensor
     mask_BT: Tensor
     entropies_BT: Tensor | None = None
-
-
-@dataclass
-class Forward:
-    """Current log-probs of an update batch, and the way back.
-
-    logp_BT: detached, float32, 0 at padding; mask_BT: True at sampled tokens, which alone have columns. The graph of the
-    largest micro-batch is kept, so a batch that is one micro-batch needs no second forward pass, and memory stays within one
-    micro-batch's. The gradient has the same bits whether that graph is still there or is made anew.
-    """
-
-    logp_BT: Tensor
-    mask_BT: Tensor
-    _scorer: "Scorer"
-    _prompts_P: Prompts
-    _responses_PG: Responses
-    _masks_PG: Masks
-    _plan: list[MicroBatch]
-    _kept: dict[int, TokenScores]
-    _weights: tuple[int, ...]
-
-    def backward(self, grad_BT: Tensor) -> None:
-        """Accumulate Σ grad · ∂logp/∂θ into the parameters' `.grad`. The first call uses the kept graph, a later one runs anew.
-
-        grad_BT: ∂loss/∂logp_BT; values at padding are ignored. Rows whose gradient is all zero are left out; a micro-batch
-        of such rows is not run at all. Among several ranks each adds its own groups' part: the sum over ranks is the gradient.
-        """
-        grad_BT = torch.where(self.mask_BT, grad_BT, torch.zeros_like(grad_BT))
-        active = (grad_BT != 0).any(dim=1).tolist()
-        kept, self._kept = self._kept, {}
-        scorer = self._scorer
-        if scorer.parameters.versions() != self._weights:
-            # Somebody wrote to the weights (swapped in those of an anchor, say): a graph over the old storage must not be used.
-            kept.clear()
-        largest = _largest(self._plan)
-        # What is kept goes first, so that its graph is gone before another is built.
-        for index in sorted(range(len(self._plan)), key=lambda index: index != largest):
-            whole = self._plan[index]
-            reduced = reduce(whole, self._prompts_P, self._responses_PG, active)
-            scored = kept.pop(index, None)
-            if reduced is None:
-                continue
-            # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
-            few = index != largest or 3 * reduced.tokens < 2 * whole.tokens
-            with scorer.active_pass.active():
-                if scored is None or few:
-                    scored = None
-                    micro_batch = reduced if few else whole
-                    scored = scorer.run(micro_batch, self._prompts_P, self._responses_PG, self._masks_PG)
-                torch.autograd.backward(scored.logp_R, grad_BT[scored.rows_R, scored.columns_R])
 
 
 class _Scored(NamedTuple):
@@ -163,55 +115,59 @@ class Scorer:
         the model sampled, None for all. With the same weights the result equals `forward(...).logp_BT` bit for bit. Raises
         `UsageError` for an empty prompt, unequal group sizes, or a mask of another length than its response.
         """
-        responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
-        scores, _ = self._run(self.plan(prompts_P, responses_PG), prompts_P, responses_PG, masks_PG, entropies=entropies)
-        self._last = _Scored(prompts_P, responses_PG, masks_PG, self.parameters.versions(), scores.logp_BT.clone())
+        work = self._work(prompts_P, responses_PG, masks_PG)
+        scores = self._run(work, entropies=entropies)
+        self._last = _Scored(*work.texts, self.parameters.versions(), scores.logp_BT.clone())
         return scores
 
     def forward(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks = None) -> Forward:
         """Log-probs of every sampled token, ready for `Forward.backward`. Arguments and errors as for `score`.
 
         Those that `score` gave last, with the same weights, are taken over: on-policy training has scored its batch when it
-        was made, and a second pass would give the same bits.
+        was made, and a second pass would give the same bits. Otherwise the graph of the largest micro-batch is kept, so memory
+        stays within one micro-batch's.
         """
+        work, last = self._work(prompts_P, responses_PG, masks_PG), self._last
+        current = self._ahead(work, largest_first(work.plan)[:1])
+        if last is not None and last[:4] == (*work.texts, current.versions):
+            current.logp_BT.copy_(last.logp_BT)
+            return current
+        current.run(range(len(work.plan)), lambda index: index in current.whole)
+        self.ranks.add([current.logp_BT])
+        return current
+
+    def forward_once(
+        self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks = None, *, weigh: Weigh | None
+    ) -> Forward:
+        """The same for a batch that was not scored with these weights: no micro-batch is run twice if that can be helped.
+
+        weigh: where a row's gradient depends on its own group alone, what gives it; each micro-batch then goes forward and back
+        before the next, and the parameters' `.grad` (to be zeroed before) holds the result. Without it, or where a single
+        micro-batch or group holds everything, graphs are kept for `Forward.backward` as memory allows.
+        """
+        work = self._work(prompts_P, responses_PG, masks_PG)
+        current = self._ahead(work, range(len(work.plan)))
+        current.run_once(weigh, lambda: Room(self.model.network))
+        self.ranks.add([current.logp_BT])
+        return current
+
+    def _work(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks) -> Work:
         responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
-        plan, weights, last = self.plan(prompts_P, responses_PG), self.parameters.versions(), self._last
-        asked = (prompts_P, responses_PG, masks_PG)
-        if last is not None and last[:4] == (*asked, weights):
-            mask_BT = _mask(responses_PG, masks_PG, self.model.device)
-            return Forward(last.logp_BT.clone(), mask_BT, self, *asked, plan, {}, weights)
-        scores, kept = self._run(plan, *asked, keep=_largest(plan))
-        return Forward(scores.logp_BT, scores.mask_BT, self, *asked, plan, kept, weights)
+        plan = self.plan(prompts_P, responses_PG)
+        mask_BT = sampled_mask(responses_PG, masks_PG, self.model.device)
+        return Work(self.active_pass, self.parameters, (prompts_P, responses_PG, masks_PG), plan, mask_BT)
 
-    def run(
-        self,
-        micro_batch: MicroBatch,
-        prompts_P: Prompts,
-        responses_PG: Responses,
-        masks_PG: Masks = None,
-        *,
-        entropies: bool = False,
-    ) -> TokenScores:
-        """One micro-batch through the network, with a graph when gradients are on. `active_pass` has to be active."""
-        return TokenScores(*self.parameters.run(self._body(micro_batch, prompts_P, responses_PG, masks_PG, entropies)))
-
-    def _body(
-        self,
-        micro_batch: MicroBatch,
-        prompts_P: Prompts,
-        responses_PG: Responses,
-        masks_PG: Masks,
-        entropies: bool = False,
-    ) -> Callable[[], tuple[Tensor, ...]]:
-        return lambda: self.active_pass.run(micro_batch, prompts_P, responses_PG, masks_PG, entropies=entropies).tensors()
+    def _ahead(self, work: Work, whole: Sequence[int]) -> Forward:
+        logp_BT = torch.zeros(work.mask_BT.shape, device=work.mask_BT.device)
+        return Forward(logp_BT, work, frozenset(whole), self.parameters.versions())
 
     def log_score_norms(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks = None) -> Tensor:
         """log ‖∇_θ log π(y|x)‖² of each response's sampled tokens, float64, −inf for one without any: log_norms_B.
 
         One forward and one backward pass a response, prompts not shared. The parameters' `.grad` is left alone.
         """
-        responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
-        _check(prompts_P, responses_PG)
+        work = self._work(prompts_P, responses_PG, masks_PG)
+        _, responses_PG, _ = work.texts
         group_size = len(responses_PG[0])
         lengths_B = [len(response) for responses_G in responses_PG for response in responses_G]
         log_norms_B = torch.zeros(len(lengths_B), dtype=torch.float64)
@@ -221,42 +177,23 @@ class Scorer:
                 continue
             micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
             with self.active_pass.active():
-                square = self.parameters.squared_gradient(self._body(micro_batch, prompts_P, responses_PG, masks_PG))
-            log_norms_B[row] = square.log().cpu()
+                log_norms_B[row] = self.parameters.squared_gradient(work.body(micro_batch)).log().cpu()
         self.ranks.add([log_norms_B])
         log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
         return log_norms_B.to(self.model.device)
 
-    def _run(
-        self,
-        plan: Sequence[MicroBatch],
-        prompts_P: Prompts,
-        responses_PG: Responses,
-        masks_PG: Masks = None,
-        *,
-        entropies: bool = False,
-        keep: int | None = None,
-    ) -> tuple[Scores, dict[int, TokenScores]]:
-        """Every micro-batch, gathered into detached [B, T] tensors, and the graph of the one to `keep` by its index."""
-        mask_BT = _mask(responses_PG, masks_PG, self.model.device)
-        logp_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
+    def _run(self, work: Work, *, entropies: bool) -> Scores:
+        """Every micro-batch without a graph, gathered into [B, T] tensors."""
+        logp_BT = torch.zeros(work.mask_BT.shape, device=work.mask_BT.device)
         entropies_BT = torch.zeros_like(logp_BT) if entropies else None
-        kept: dict[int, TokenScores] = {}
-        for index, micro_batch in enumerate(plan):
-            with self.active_pass.active(), torch.set_grad_enabled(index == keep):
-                scored = self.run(micro_batch, prompts_P, responses_PG, masks_PG, entropies=entropies)
-            logp_BT[scored.rows_R, scored.columns_R] = scored.logp_R.detach()
+        for micro_batch in work.plan:
+            with self.active_pass.active():
+                scored = work.run(micro_batch, graph=False, entropies=entropies)
+            logp_BT[scored.rows_R, scored.columns_R] = scored.logp_R
             if entropies_BT is not None and scored.entropies_R is not None:
                 entropies_BT[scored.rows_R, scored.columns_R] = scored.entropies_R
-            if index == keep:
-                kept[index] = scored
         self.ranks.add([logp_BT] if entropies_BT is None else [logp_BT, entropies_BT])
-        return Scores(logp_BT, mask_BT, entropies_BT), kept
-
-
-def _largest(plan: Sequence[MicroBatch]) -> int | None:
-    """The micro-batch of the most tokens, the first of several."""
-    return max(range(len(plan)), key=lambda index: plan[index].tokens, default=None)
+        return Scores(logp_BT, work.mask_BT, entropies_BT)
 
 
 def _check(prompts_P: Prompts, responses_PG: Responses) -> None:
@@ -277,7 +214,8 @@ def _sampled_lengths(responses_PG: Responses, masks_PG: Masks) -> list[int]:
     return [len(response) if mask is None else sum(mask) for response, mask in zip(responses, masks, strict=True)]
 
 
-def _mask(responses_PG: Responses, masks_PG: Masks, device: torch.device) -> Tensor:
+def sampled_mask(responses_PG: Responses, masks_PG: Masks, device: torch.device) -> Tensor:
+    """True at the sampled tokens of each response: mask_BT."""
     lengths_B = torch.tensor(_sampled_lengths(responses_PG, masks_PG), device=device)
     longest = max(int(lengths_B.max()), 1)
     return torch.arange(longest, device=device) < lengths_B[:, None]

@@ -13,13 +13,15 @@ from gmc.errors import GmcError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Batch, Need
 from gmc.estimators.gradient import Gradient, Skip
-from gmc.gradients.assemble import assemble, behavior_logp
+from gmc.gradients.assemble import assemble, behavior_logp, lags
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.gradients.rule_gradient import model_gradient, objective_weights, token_gradient
+from gmc.gradients.weighing import Weighing
 from gmc.models import LanguageModel
 from gmc.parameters.base import Parameters
 from gmc.rewards.build import reward_labels
-from gmc.scoring.scorer import Forward, Scorer
+from gmc.scoring.forward import Forward
+from gmc.scoring.scorer import Scorer, sampled_mask
 from gmc.store.shards.groups import Groups, token_ids
 from gmc.training.anchors import Anchors, Reference
 from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
@@ -47,6 +49,7 @@ class Updater:
     planned_updates: int
     rate_mass: RateMass = field(default_factory=RateMass)
     reference: Reference | None = None
+    weighing: Weighing = field(default_factory=Weighing)
 
     @property
     def model(self) -> LanguageModel:
@@ -62,12 +65,14 @@ class Updater:
         rule = RuleCalls(self.estimator, update)
         self.anchors.remember()
         computed = self._computed(groups, update)
-        current = self.scorer.forward(*token_ids(groups))
-        tokens = token_gradient(rule, self._assemble(groups, current, computed, update))
+        current = self._forward(groups, computed, update)
+        tokens = token_gradient(rule, self._assemble(groups, current.logp_BT, current.mask_BT, computed, update))
         batch = tokens.batch
         self._require_finite([tokens.gradient_BT], groups, update, "the loss gradient")
 
         loss_gradient_BT = -objective_weights(tokens, self.settings.train.normalizer)
+        if current.passed_BT is not None and not current.has_passed(loss_gradient_BT):
+            self.weighing.found_wrong(self.estimator)
         summed = model_gradient(self.parameters, current, loss_gradient_BT)
         if rule.uses_gradient:
             self._require_finite(summed.tensors, groups, update, "the gradient")
@@ -109,11 +114,29 @@ class Updater:
                 computed[Need.REFERENCE_LOGP] = self.scorer.score(*ids).logp_BT
         return computed
 
-    def _assemble(self, groups: Groups, current: Forward, computed: dict[Need, Tensor], update: int) -> Batch:
+    def _forward(self, groups: Groups, computed: dict[Need, Tensor], update: int) -> Forward:
+        """Current log-probs. Where the rule's scope allows it, the gradient goes back micro-batch by micro-batch with them.
+
+        At delay 0 the batch was scored with these weights when it was made, which is a forward pass without a graph: its rows
+        with a gradient are then run once more. The choice depends on the rollouts alone, so a resumed run makes it again.
+        """
+        ids = token_ids(groups)
+        if self.settings.rollout.logprobs == "trainer" and not any(lags(groups, update)):
+            return self.scorer.forward(*ids)
+        self.parameters.clear()
+
+        def assembled() -> Batch:
+            mask_BT = sampled_mask(*ids[1:], self.model.device)
+            return self._assemble(groups, torch.zeros(mask_BT.shape, device=mask_BT.device), mask_BT, computed, update)
+
+        weigh = self.weighing.of(self.estimator, update, assembled, self.settings.train.normalizer)
+        return self.scorer.forward_once(*ids, weigh=weigh)
+
+    def _assemble(self, groups: Groups, logp_BT: Tensor, mask_BT: Tensor, computed: dict[Need, Tensor], update: int) -> Batch:
         return assemble(
             groups,
-            current.logp_BT,
-            current.mask_BT,
+            logp_BT,
+            mask_BT,
             update=update,
             needs=self.estimator.needs,
             logprob_kind=self.settings.rollout.logprobs,
