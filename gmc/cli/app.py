@@ -17,6 +17,7 @@ from gmc.cli.delays import delays_app
 from gmc.cli.doctor import doctor
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
+from gmc.cli.fleet import fleet
 from gmc.cli.grade import grade
 from gmc.cli.lab import lab_app
 from gmc.cli.logs import show_logs
@@ -101,6 +102,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs,
     "samples": samples,
     "grade": grade,
+    "fleet": fleet,
     "doctor": doctor,
 }
 for _name, _command in _COMMANDS.items():

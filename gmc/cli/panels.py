@@ -6,7 +6,7 @@ PANELS = {
     LOOK: ("status", "runs", "samples", "grade", "shards"),
     LABORATORY: ("lab",),
     PLUGINS: ("estimators", "delays", "rewards"),
-    MACHINE: ("doctor",),
+    MACHINE: ("fleet", "doctor"),
 }
 """The commands by panel of the help, in its order."""
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
@@ -27,6 +27,10 @@ EXAMPLES = {
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
     "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
+    "fleet": (
+        "gmc fleet --run runs/live --followers 2",
+        "gmc fleet --run runs/live --followers 8 --gpus-each 1 --address auto",
+    ),
     "doctor": ("gmc doctor", "gmc doctor --json"),
 }
 
