@@ -43,7 +43,7 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
     def make_batch(batch: int, version: int, path: Path) -> BatchCounts:
         time.sleep(seconds * random.Random(batch).uniform(0.5, 1.5))
         write_json(path, {"batch": batch, "version": version, "loaded": loaded[-1]})
-        return BatchCounts(responses=4, tokens=40)
+        return BatchCounts(responses=4, tokens=40, version=version)
 
     Follower(run, Work(load_policy, make_batch), max_ahead=max_ahead, lease_seconds=lease).follow()
 

@@ -48,6 +48,25 @@ def test_the_batch_holds_what_the_rows_hold():
     assert batch.mask_BT.sum(-1).tolist() == [length for group in LENGTHS for length in group]
 
 
+def test_a_token_has_the_lag_of_its_own_version_and_one_that_was_not_sampled_has_none():
+    rows = groups()
+    lengths = flat_lengths()
+    place = max(range(4), key=lambda b: lengths[b])
+    row, length = rows[place // 2][place % 2], lengths[place]
+    row.token_versions = [VERSION + token for token in range(length)]
+    own = [8.0 - VERSION - token for token in range(length)]
+    batch = assembled(frozenset({Need.LAGS}), rows)
+    for b in range(4):
+        assert batch.lag_BT[b, : lengths[b]].tolist() == (own if b == place else [8.0 - VERSION] * lengths[b])
+    assert length > 1
+    row.response_mask = [token != 1 for token in range(length)]  # what an environment wrote is not seen
+    batch = assembled(frozenset({Need.LAGS}), rows)
+    assert batch.lag_BT[place, : length - 1].tolist() == [lag for token, lag in enumerate(own) if token != 1]
+    row.response_mask, row.token_versions = None, [9] * length
+    with pytest.raises(ValueError, match="policy version 9 cannot be used at update 8"):
+        assembled(frozenset({Need.LAGS}), rows)
+
+
 def test_log_probs_are_a_leaf_of_their_own():
     batch = assembled(frozenset())
     assert batch.logp_BT.is_leaf

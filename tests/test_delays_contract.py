@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 SPECS = [
     *("0", "3", "100", "fixed:2", "uniform:0:9", "geometric:4", "lognormal:5:0.7"),
     *("ramp:5", "ramp:5:3", "ramp:100", "block:4", "block:4:2", "block:100", "reuse:1", "reuse:4", "reuse:100"),
-    *("length:0", "length:3", "length:3:group=mean", "length:mean=3"),
+    *("length:0", "length:3", "length:3:group=mean", "length:mean=3", "inflight:0", "inflight:3"),
 ]
 
 

@@ -61,6 +61,19 @@ def test_a3po_equals_the_reference(seed, spread):
     torch.testing.assert_close(gradient, a3po_reference(batch, 0.2), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a3po_takes_each_token_at_its_own_lag(seed):
+    """Lags that fall along a response, as when versions change while it is sampled."""
+    batch = random_batch(seed=seed, group_size=6, spread=2.0)
+    rows, width = batch.logp_BT.shape
+    falling_BT = torch.arange(width, 0, -1).expand(rows, width).to(batch.lag_BT.dtype) - 1
+    mixed = replace(batch, brought={**batch.brought, Need.LAGS: falling_BT})
+    oldest = replace(batch, brought={**batch.brought, Need.LAGS: falling_BT[:, :1].expand(rows, width)})
+    gradient = run_stages(build_estimator("a3po"), mixed).gradient_BT
+    torch.testing.assert_close(gradient, a3po_reference(mixed, 0.2), rtol=1e-9, atol=1e-12)
+    assert not torch.allclose(gradient, run_stages(build_estimator("a3po"), oldest).gradient_BT)
+
+
 def test_the_capped_outer_factor_equals_the_reference():
     batch = random_batch(seed=3, group_size=6, spread=2.0)
     gradient = run_stages(build_estimator("a3po", {"outer_cap": 3.0, "epsilon": 0.3}), batch).gradient_BT

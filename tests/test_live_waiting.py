@@ -40,7 +40,7 @@ def _follow(
     """Follow until `batches` batches are made."""
     follower = Follower(
         run,
-        Work(load, lambda batch, version, path: BatchCounts(path.write_text("shard", "utf-8"), 7)),
+        Work(load, lambda batch, version, path: BatchCounts(path.write_text("shard", "utf-8"), 7, version)),
         max_ahead=8,
         lease_seconds=5.0,
         name="tester",

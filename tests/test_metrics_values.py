@@ -236,3 +236,20 @@ def test_means_of_the_parts_of_a_reward_leave_out_what_does_not_apply():
         one.reward_parts = [1.0, math.nan]
     assert "reward/parts/short" not in rollout_metrics(groups, 11, ["math", "short"])
     assert not [name for name in rollout_metrics(groups, 11, ["math"]) if "parts" in name]
+
+
+def test_versions_inside_responses_against_plain_loops():
+    rows = [row(0, sample, length=5, version=2, reward=0.0, status="correct", cut=False) for sample in range(4)]
+    versions = [[2, 2, 3, 5, 5], None, [2, 2, 2, 2, 4], [2, 3, 4, 5, 6]]
+    for one, own in zip(rows, versions, strict=True):
+        one.token_versions = own
+    found = rollout_metrics([rows], 9)
+    lags = [[9 - version for version in own or [2] * 5] for own in versions]
+    assert found["delay/mixed_share"] == 3 / 4
+    assert found["delay/versions_mean"] == (3 + 1 + 2 + 5) / 4
+    assert found["delay/token_mean"] == pytest.approx(sum(sum(own) for own in lags) / 20)
+    assert found["delay/within_response_mean"] == (3 + 0 + 2 + 4) / 4
+    assert found["delay/after_response_mean"] == (4 + 7 + 5 + 3) / 4
+    assert found["delay/mean"] == 7.0  # of the first token
+    plain = rollout_metrics([[one for one in rows if one.token_versions is None]], 9)
+    assert not any(name.startswith(("delay/mixed", "delay/versions", "delay/token", "delay/within")) for name in plain)

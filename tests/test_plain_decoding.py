@@ -189,7 +189,7 @@ def test_rows_keep_their_own_past_whoever_leaves():
     texts = [list(prompt) for prompt, count in zip(PROMPTS, samples, strict=True) for _ in range(count)]
     generator = torch.Generator().manual_seed(1)
     with torch.inference_mode():
-        state = PlainState(decoder, 12, Blocks())
+        state = PlainState(lambda: decoder, 12, Blocks())
         logits = state.prefill(PROMPTS, samples)
         for leaving in ([], [1], [], [0, 4], [], [2], [0], []):
             for row, text in zip(logits, texts, strict=True):

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
 from gmc.errors import DataError, GmcError, UsageError
+from gmc.store.checkpoints import load_newest
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.training import run
@@ -33,6 +34,7 @@ train_run(Path({path!r}), small_settings(*{assignments!r}), resume={resume!r})
 CASES = {
     "fixed": ["delay=3", "estimator=gmc", "train.tokens_per_micro_batch=150"],
     "length clock": ["delay=length:10", "estimator=gmc"],
+    "in flight": ["delay=inflight:20", "rollout.entropies=true"],
     "further prompts": ["delay=length:10", "rollout.resample_equal=3"],
     "block": ["delay=block:3:1", "estimator=gmc"],
     "reuse": ["delay=reuse:3", "estimator=gmc"],
@@ -84,7 +86,9 @@ def test_a_killed_run_resumes_to_the_same_end(case, tmp_path):
     assert weights_of(killed) == weights_of(whole)
     assert (killed / "used.jsonl").read_text() == (whole / "used.jsonl").read_text()
     run = RunDirectory.open(killed)
-    batches = [stored.batch for stored in RolloutStore(run.rollouts, run.run_id).list()]
+    batches = {stored.batch for stored in RolloutStore(run.rollouts, run.run_id).list()}
+    source = load_newest(killed / "checkpoints").extra["source"]
+    batches |= {batch for batch, _, _ in source.get("flying", [])}
     used = {tuple(group) for line in (killed / "used.jsonl").read_text().splitlines() for group in json.loads(line)["groups"]}
     waiting = metrics_of(killed)[-1]["rollouts/groups_waiting"]
     assert len(batches) * 4 == len(used) + waiting

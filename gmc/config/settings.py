@@ -221,6 +221,12 @@ class LiveSettings(Section):
     publish_every: Count = Field(1, description="updates between policies that followers load")
     max_ahead: Count = Field(4, description="batches that may wait before followers pause")
     lease_seconds: float = Field(60.0, gt=0, description="a claim without heartbeat for this long goes to another follower")
+    in_flight: bool = Field(
+        False, description="followers go on with unfinished responses under newer policies (transformers engine)"
+    )
+    in_flight_cache: Literal["recomputed", "kept"] = Field(
+        "recomputed", description="what a follower does with keys and values that older weights computed"
+    )
     patience_seconds: float = Field(600.0, gt=0, description="the trainer stops with an error after waiting this long")
 
 

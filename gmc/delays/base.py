@@ -79,9 +79,10 @@ class DelayModel(ABC):
     name: on the command line, before the first colon; summary: one line; usage: how its arguments are written; examples: specs.
     generates: whether new rollouts are made; False for a model that trains on what is on disk. needs_existing_shards: whether
     the context must name the shards on disk. live: whether followers make the rollouts and their delays are whatever happens;
-    such a class is never built. reads_lengths: whether `launched` or `take` depend on response lengths; if not, batches may be
-    made while training goes on, and `launched` is told zeros. waits: how many updates so far waited for groups to be ready;
-    None without a clock. uses: S, how many updates use each group.
+    such a class is never built. in_flight: whether a response is sampled by all versions that stand while its tokens are made.
+    reads_lengths: whether `launched` or `take` depend on response lengths; if not, batches may be made while training goes on,
+    and `launched` is told zeros. waits: how many updates so far waited for groups to be ready; None without a clock. uses: S,
+    how many updates use each group.
     """
 
     name: ClassVar[str]
@@ -92,6 +93,7 @@ class DelayModel(ABC):
     needs_existing_shards: ClassVar[bool] = False
     live: ClassVar[bool] = False
     reads_lengths: ClassVar[bool] = True
+    in_flight: ClassVar[bool] = False
 
     waits: int | None = None
     uses: int = 1

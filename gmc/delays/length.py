@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class LengthDelay(ClockDelay):
     name = "length"
     summary = "the clock; a response of L tokens takes C·L/100 updates, C given or found for a mean delay M"
     usage = "length:C or length:mean=M, then :group=slowest (the default) or :group=mean"
-    examples = ("length:28", "length:28:group=mean", "length:mean=160")
+    examples: ClassVar[tuple[str, ...]] = ("length:28", "length:28:group=mean", "length:mean=160")
 
     def __init__(
         self, clock: float, group_rule: GroupRule = "slowest", *, prompts: int, updates: int, earliest_start: float = 0.0

@@ -5,9 +5,9 @@ Token ids go in and token ids come out: decoding and encoding again changes toke
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 
@@ -15,7 +15,7 @@ from gmc.config.sampling import Sampling
 from gmc.config.settings import RunSettings
 from gmc.models import LanguageModel
 
-__all__ = ["Completion", "Engine", "Sampling"]
+__all__ = ["Completion", "Engine", "Ongoing", "Partial", "Sampling"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,45 @@ class Completion:
     finish_reason: str
 
 
+@dataclass
+class Partial:
+    """A response so far. prompt: token ids; seed, sample: which noise is its own, as in `Engine.generate`; token_ids, logprobs:
+    what was sampled, as in a `Completion`; finish_reason: "" while it goes on."""
+
+    prompt: Sequence[int]
+    seed: int
+    sample: int
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: str = ""
+
+    @property
+    def prefix(self) -> list[int]:
+        """What the next token is sampled after."""
+        return [*self.prompt, *self.token_ids]
+
+
+class Ongoing(Protocol):
+    """Unfinished responses in one decoding batch, that may pause."""
+
+    def run(self, pause: Callable[[], bool], progress: Callable[[int], None] | None = None) -> bool:
+        """Sample until all are finished; False when `pause`, asked after every token, said so before."""
+        ...
+
+    def renew(self, *, keep_cache: bool) -> None:
+        """The engine holds other weights now. keep_cache: whether what was read under the old ones stays, so that only new
+        tokens are read under the new ones; else all is read again."""
+        ...
+
+
 class Engine(ABC):
     """Samples groups of responses. One engine holds one policy at a time.
 
     An engine is a plug-in: a class that a distribution registers under its `name` in the entry-point group `gmc.engines`.
     name: as `rollout.engine`; summary: one line; version: of what samples. shares_weights: whether it samples with the
-    trainer's own tensors; if not, each new policy goes through `load_weights`. own_processes: whether it starts processes,
-    which torchrun's environment confuses. seedable: whether seeds decide what is sampled, so that a resumed run samples the
-    same responses.
+    trainer's own tensors; if not, each new policy goes through `load_weights`. extends: whether it has `extend` and `flight`.
+    own_processes: whether it starts processes, which torchrun's environment confuses. seedable: whether seeds decide what is
+    sampled, so that a resumed run samples the same responses.
     """
 
     name: ClassVar[str]
@@ -48,6 +79,7 @@ class Engine(ABC):
     shares_weights: ClassVar[bool]
     own_processes: ClassVar[bool] = False
     seedable: ClassVar[bool] = True
+    extends: ClassVar[bool] = False
 
     version: str
 
@@ -78,6 +110,25 @@ class Engine(ABC):
         the same call on the same machine it is the same, byte for byte. `progress` is called with the number of newly
         finished responses. Raises `UsageError` for a prompt that leaves no room in the model's context.
         """
+
+    def extend(
+        self,
+        partials: Sequence[Partial],
+        limits: Sequence[int],
+        *,
+        sampling: Sampling,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Sample on, with the weights of now, until each response is finished or has `limits` tokens, in place.
+
+        The noise of a token belongs to its seed, sample and place: with the same weights throughout, a response is what
+        `generate` gives, up to rounding, however often it was extended. progress: as in `generate`.
+        """
+        raise NotImplementedError(f"engine {self.name} does not extend responses")
+
+    def flight(self, partials: Sequence[Partial], *, sampling: Sampling) -> Ongoing:
+        """All these responses in one decoding batch; they are changed in place. Raises `UsageError` when they do not fit."""
+        raise NotImplementedError(f"engine {self.name} does not extend responses")
 
     @abstractmethod
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:

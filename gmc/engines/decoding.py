@@ -36,6 +36,10 @@ class State(Protocol):
         """Drop the rows not in `kept` (ascending). Returns the old number of each row that is left, in their new order."""
         ...
 
+    def renew(self) -> None:
+        """Read what comes next with the network's weights of now; keys and values of what was read before stay."""
+        ...
+
 
 def grouped_query_attention(
     module: torch.nn.Module,
@@ -162,6 +166,9 @@ class FullAttentionState:
             self._mask = self._mask[order]
         return order
 
+    def renew(self) -> None:
+        """Nothing of the network is held here."""
+
     def _forward(self, ids_BT: Tensor, positions_BT: Tensor, mask: Tensor) -> Tensor:
         with attention(self._network, GROUPED):
             return _next_logits(self._network, self._cache, ids_BT, positions_BT, mask)
@@ -196,6 +203,9 @@ class AnyState:
         self._cache.reorder_cache(kept)  # type: ignore[arg-type]  # every kind of layer has it; recurrent ones cannot select
         self._mask_BT = self._mask_BT[kept]
         return kept
+
+    def renew(self) -> None:
+        """Nothing of the network is held here."""
 
 
 def padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

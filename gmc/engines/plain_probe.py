@@ -33,7 +33,7 @@ def decodable_structure(model: LanguageModel) -> PlainStructure | None:
 
 def _matches(decoder: PlainDecoder, ids_BT: Tensor, lengths: list[int], stock_BTV: Tensor) -> bool:
     """Whether two steps, the end of row 1 and a third step give what the stock forward gave at each place."""
-    state = PlainState(decoder, 3, Blocks())
+    state = PlainState(lambda: decoder, 3, Blocks())
     rows_B = torch.arange(4)
     prompts = [ids_BT[row, : lengths[row]].tolist() for row in (0, 2, 3)]
     logits_BV = state.prefill(prompts, [2, 1, 1])

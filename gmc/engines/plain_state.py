@@ -5,7 +5,7 @@ themselves lies in a block of its own, a layer one, allocated once.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,11 +51,12 @@ class _Slots:
 class PlainState:
     """Prompts padded left into one block, then one column a token. Rows that finish are overwritten by the last ones.
 
-    `decoder` holds the weights as they are now, so a state serves one batch.
+    make_decoder: gives a decoder that holds the weights of that moment.
     """
 
-    def __init__(self, decoder: PlainDecoder, max_tokens: int, blocks: Blocks) -> None:
-        self._decoder = decoder
+    def __init__(self, make_decoder: Callable[[], PlainDecoder], max_tokens: int, blocks: Blocks) -> None:
+        self._make_decoder = make_decoder
+        self._decoder = make_decoder()
         self._max_tokens = max_tokens
         self._blocks = blocks
         self._said = 0
@@ -125,6 +126,10 @@ class PlainState:
         prompts = self._bias_N1W.shape[0] // self._decoder.key_heads
         self._slots = _laid_out(self._prompt_B, prompts, self._decoder.key_heads)
         return order
+
+    def renew(self) -> None:
+        """Take over the network's weights of now."""
+        self._decoder = self._make_decoder()
 
     def _attention(self, layer: int, query_NGD: Tensor, keys_NMD: Tensor, values_NMD: Tensor) -> Tensor:
         """G queries of each of N = B·K key heads over the prompt and what was said since: output_NGD."""

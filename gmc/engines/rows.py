@@ -1,13 +1,12 @@
 """The samples that are decoded together: which of them still run, what each has said, and which have ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gmc.engines.base import Completion
 from gmc.engines.stopping import StopStrings, is_end
 
 
@@ -24,13 +23,15 @@ class Rows:
     """N samples, of which B still run, a row each.
 
     noise_TN: a uniform number for each token of each sample. seen_BV: ids that a row holds so far, None without a repetition
-    penalty. end_ids_E, stop_strings: what ends a sample.
+    penalty. end_ids_E, stop_strings: what ends a sample. said: the tokens that each sample begins with, which a stop string may
+    reach back into.
     """
 
     noise_TN: Tensor
     seen_BV: Tensor | None
     end_ids_E: Tensor
     stop_strings: StopStrings | None
+    said: Sequence[Sequence[int]]
     sample_B: Tensor = field(init=False)
     _steps: list[Step] = field(init=False, default_factory=list)
     _responses: list[list[int]] = field(init=False)
@@ -39,7 +40,7 @@ class Rows:
     def __post_init__(self) -> None:
         samples, device = self.noise_TN.shape[1], self.noise_TN.device
         self.sample_B = torch.arange(samples, device=device)
-        self._responses = [[] for _ in range(samples)]
+        self._responses = [list(said) for said in self.said]
         self._stopped_N = torch.zeros(samples, dtype=torch.bool, device=device)
 
     def append(self, token_B: Tensor, logp_B: Tensor) -> Tensor:
@@ -55,21 +56,23 @@ class Rows:
             self.seen_BV[torch.arange(len(token_B), device=token_B.device), token_B] = True
         return ended_B
 
-    def stop(self, ended_B: Tensor) -> Tensor:
-        """Mark these rows as ended. Returns the numbers of the others, ascending."""
+    def stop(self, ended_B: Tensor, left_B: Tensor) -> Tensor:
+        """Mark rows as ended. left_B: these, and those that leave unended. Returns the numbers of the others, ascending."""
         self._stopped_N[self.sample_B[ended_B]] = True
-        return (~ended_B).nonzero().squeeze(1)
+        return (~left_B).nonzero().squeeze(1)
 
     def reorder(self, order: Tensor) -> None:
         """Leave only the rows of these old numbers, in this order."""
         self.sample_B = self.sample_B[order]
         self.seen_BV = None if self.seen_BV is None else self.seen_BV[order]
 
-    def completions(self) -> Iterator[Completion]:
-        """What each of the N samples has said, with one copy to the host."""
+    def sampled(self) -> Iterator[tuple[list[int], list[float], bool]]:
+        """What each of the N samples has said since the last call, its log-probs, and whether it has ended; one copy to the
+        host."""
         columns = (torch.cat(parts).tolist() for parts in zip(*self._steps, strict=True))
-        found = [Completion([], [], "stop" if stopped else "length") for stopped in self._stopped_N.tolist()]
+        found: list[tuple[list[int], list[float], bool]] = [([], [], stopped) for stopped in self._stopped_N.tolist()]
         for sample, token, logp in zip(*columns, strict=True):
-            found[sample].token_ids.append(token)
-            found[sample].logprobs.append(min(logp, 0.0))
+            found[sample][0].append(token)
+            found[sample][1].append(min(logp, 0.0))
+        self._steps = []
         return iter(found)

@@ -9,15 +9,14 @@ import transformers
 from torch import Tensor
 
 from gmc.config.settings import RunSettings
-from gmc.engines.base import Completion, Engine, Sampling
+from gmc.engines.base import Completion, Engine, Partial, Sampling
 from gmc.engines.decoding_choice import Decoding, choose_decoding
+from gmc.engines.flight import Flight, flights
 from gmc.engines.plain_probe import decodable_structure
 from gmc.engines.plain_state import Blocks, PlainState
-from gmc.engines.rows import Rows
-from gmc.engines.sampling import next_tokens, uniform_noise
 from gmc.engines.stopping import StopStrings
 from gmc.errors import DataError, UsageError
-from gmc.models import LanguageModel, autocast, without_ids
+from gmc.models import LanguageModel
 from gmc.plain.decoder import PlainDecoder
 
 CACHE_BYTES = 4 * 2**30
@@ -44,6 +43,7 @@ class TransformersEngine(Engine):
     name = "transformers"
     summary = "the trainer's own network, in process"
     shares_weights = True
+    extends = True
     version = transformers.__version__
 
     def __init__(
@@ -79,11 +79,55 @@ class TransformersEngine(Engine):
         self._check(prompts, group_size, sampling, seeds)
         completions: list[list[Completion]] = [[] for _ in prompts]
         for units in self._batches(prompts, group_size, sampling.max_tokens):
-            with torch.inference_mode(), autocast(self._model.network, self._compute_dtype):
-                decoded = self._decode(units, prompts, sampling, seeds, progress or _silent)
-            for unit in units:
-                completions[unit.prompt].extend(next(decoded) for _ in range(unit.count))
+            members = [(unit.prompt, unit.first + offset) for unit in units for offset in range(unit.count)]
+            partials = [Partial(prompts[prompt], seeds[prompt], sample) for prompt, sample in members]
+            self._flight(partials, [sampling.max_tokens] * len(partials), sampling).run(progress=progress)
+            for (prompt, _), one in zip(members, partials, strict=True):
+                completions[prompt].append(Completion(one.token_ids, one.logprobs, one.finish_reason))
         return completions
+
+    def extend(
+        self,
+        partials: Sequence[Partial],
+        limits: Sequence[int],
+        *,
+        sampling: Sampling,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Sample on, with the weights of now, until each response is finished or has `limits` tokens.
+
+        Prefixes are read anew, those that several responses share once.
+        """
+        self._check([one.prompt for one in partials], 1, sampling, [one.seed for one in partials])
+        going = [
+            row
+            for row, (one, limit) in enumerate(zip(partials, limits, strict=True))
+            if not one.finish_reason and len(one.token_ids) < limit
+        ]
+        fresh = [row for row in going if not partials[row].token_ids]  # these share prompts, and the others nothing
+        begun = [row for row in going if partials[row].token_ids]
+        for rows in (fresh, begun):
+            lengths = [len(partials[row].prompt) + limits[row] for row in rows]
+            token_bytes = _token_bytes(self._model, self._compute_dtype)
+            for batch in flights(lengths, token_bytes, self._cache_bytes, equal_lengths=self._decoding.equal_lengths):
+                members = [rows[place] for place in batch]
+                self._flight([partials[row] for row in members], [limits[row] for row in members], sampling).run(
+                    progress=progress
+                )
+
+    def flight(self, partials: Sequence[Partial], *, sampling: Sampling) -> Flight:
+        """All these responses in one flight, which pauses where it is told to. Raises `UsageError` when they are too many."""
+        self._check([one.prompt for one in partials], 1, sampling, [one.seed for one in partials])
+        lengths = [len(one.prompt) + sampling.max_tokens for one in partials]
+        token_bytes = _token_bytes(self._model, self._compute_dtype)
+        batches = list(flights(lengths, token_bytes, self._cache_bytes, equal_lengths=self._decoding.equal_lengths))
+        if len(batches) > 1:
+            raise UsageError(
+                f"live.in_flight: {len(partials)} responses of {self._model.source} do not fit into one decoding batch "
+                f"({len(batches)} are needed), so some would begin under later weights; lower rollout.prompts or "
+                "rollout.max_tokens, or leave live.in_flight out"
+            )
+        return self._flight(partials, [sampling.max_tokens] * len(partials), sampling)
 
     @property
     def decoding(self) -> str:
@@ -144,39 +188,9 @@ class TransformersEngine(Engine):
         if units:
             yield units
 
-    def _decode(
-        self,
-        units: Sequence[_Unit],
-        prompts: Sequence[Sequence[int]],
-        sampling: Sampling,
-        seeds: Sequence[int],
-        progress: Callable[[int], None],
-    ) -> Iterator[Completion]:
-        """Decode one batch of rows to the end; completions in the order of the units' samples."""
-        members = [(unit.prompt, unit.first + offset) for unit in units for offset in range(unit.count)]
-        prompts_N, samples_N = zip(*members, strict=True)
-        noise_NT = uniform_noise([seeds[prompt] for prompt in prompts_N], samples_N, sampling.max_tokens)
-        seen_BV = self._seen([prompts[prompt] for prompt in prompts_N]) if sampling.repetition_penalty != 1 else None
-        rows = Rows(noise_NT.T.to(self._model.device), seen_BV, self._end_ids, self._stop(sampling.stop))
-        state = self._decoding.make(sampling.max_tokens)
-        logits_BV = state.prefill([prompts[unit.prompt] for unit in units], [unit.count for unit in units])
-        for token in range(sampling.max_tokens):
-            logits_BV = without_ids(logits_BV[:, : self._model.vocabulary_size], self._model.absent_ids)
-            tokens_B, logp_B = next_tokens(logits_BV, rows.noise_TN[token][rows.sample_B], sampling, rows.seen_BV)
-            ended_B = rows.append(tokens_B, logp_B)
-            if bool(ended_B.any()):
-                progress(int(ended_B.sum()))
-                kept = rows.stop(ended_B)
-                if not len(kept):
-                    break
-                order = state.keep(kept)
-                rows.reorder(order)
-                tokens_B = tokens_B[order]
-            if token + 1 < sampling.max_tokens:
-                logits_BV = state.step(tokens_B)
-        else:
-            progress(len(rows.sample_B))
-        return rows.completions()
+    def _flight(self, partials: Sequence[Partial], limits: Sequence[int], sampling: Sampling) -> Flight:
+        stop = self._stop(sampling.stop)
+        return Flight(self._model, self._decoding, partials, limits, sampling, stop, self._compute_dtype)
 
     def _choose_decoding(self) -> Decoding:
         """The fastest way to decode that is right for this network, with its weights of the moment a state is made."""
@@ -184,13 +198,7 @@ class TransformersEngine(Engine):
         if plain is None:
             return choose_decoding(self._model)
         blocks, size = Blocks(), self._model.vocabulary_size
-        return Decoding("fused steps", lambda tokens: PlainState(PlainDecoder(plain, size), tokens, blocks))
-
-    def _seen(self, prompts_B: Sequence[Sequence[int]]) -> Tensor:
-        seen_BV = torch.zeros(len(prompts_B), self._model.vocabulary_size, dtype=torch.bool, device=self._model.device)
-        for row, prompt in enumerate(prompts_B):
-            seen_BV[row, torch.tensor(list(prompt), device=seen_BV.device)] = True
-        return seen_BV
+        return Decoding("fused steps", lambda tokens: PlainState(lambda: PlainDecoder(plain, size), tokens, blocks))
 
     def _stop(self, stop: tuple[str, ...]) -> StopStrings | None:
         if not stop:
@@ -198,10 +206,6 @@ class TransformersEngine(Engine):
         if stop not in self._stop_strings:
             self._stop_strings[stop] = StopStrings(self._model.tokenizer, stop, self._model.vocabulary_size)
         return self._stop_strings[stop]
-
-
-def _silent(done: int) -> None:
-    """Nobody watches."""
 
 
 def _token_bytes(model: LanguageModel, compute_dtype: torch.dtype | None) -> int:

@@ -13,15 +13,19 @@ import torch
 from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import DataError, GmcError
-from gmc.live.follow import BatchCounts, Follower, Work
+from gmc.generation.in_flight import Swaps, make_in_flight
+from gmc.live.follow import BatchCounts, Follower, Work, require_own
 from gmc.live.heartbeats import new_name
 from gmc.models import load_model, tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
+from gmc.resolving.checks import check_in_flight
 from gmc.rollouts.maker import RolloutMaker
-from gmc.store.policies import read_policy_info
+from gmc.rollouts.resampling import Made
+from gmc.store.files import is_ready
+from gmc.store.policies import list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import sampled_length
-from gmc.store.shards.rollout import ShardMetadata
+from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.writer import write_shard
 
 log = logging.getLogger(__name__)
@@ -38,6 +42,8 @@ def follow_run(
 
     settings: those of the run's trainer, with this follower's own engine. progress: called with every state, in words.
     """
+    if settings.live.in_flight:
+        check_in_flight(settings, "live.in_flight")
     name = new_name()
     started = time.monotonic()
     with ExitStack() as resources:
@@ -46,7 +52,7 @@ def follow_run(
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
         resources.callback(maker.reward.close)
-        work = _PolicyWork(maker)
+        work = _PolicyWork(maker, run.policies)
         follower = Follower(
             run,
             Work(work.load_policy, work.make_batch),
@@ -70,8 +76,8 @@ def follow_run(
 class _PolicyWork:
     """Loads policies into the maker's model and makes batches with it."""
 
-    def __init__(self, maker: RolloutMaker) -> None:
-        self._maker = maker
+    def __init__(self, maker: RolloutMaker, policies: Path) -> None:
+        self._maker, self._policies = maker, policies
         self._metadata: ShardMetadata | None = None
         self._noise_reported = False
 
@@ -103,12 +109,18 @@ class _PolicyWork:
     def make_batch(self, batch: int, version: int, path: Path) -> BatchCounts:
         """Make launch batch `batch` and write its shard, with the wall-clock seconds between which it was made."""
         assert self._metadata is not None
-        launched_at = time.time()
-        made = self._maker.make(batch, version)
+        launched_at, metadata = time.time(), self._metadata
+        if self._maker.settings.live.in_flight:
+            rows, last = self._make_in_flight(batch, version)
+            made = Made(rows)
+            if last != version:  # several policies made it
+                metadata = replace(metadata, weights_hash="")
+        else:
+            made, last = self._maker.make(batch, version), version
         rows, ready_at = made.rows, time.time()
         for row in rows:
             row.launched_at, row.ready_at = launched_at, ready_at
-        write_shard(path, rows, replace(self._metadata, set_aside=made.set_aside))
+        write_shard(path, rows, replace(metadata, set_aside=made.set_aside))
         if not self._noise_reported:
             self._noise_reported = True
             if noise := measure_noise(rows):
@@ -117,4 +129,28 @@ class _PolicyWork:
         return BatchCounts(
             len(rows) + size * len(made.set_aside),
             sum(sampled_length(row) for row in rows) + sum(group.tokens for group in made.set_aside),
+            last,
         )
+
+    def _make_in_flight(self, batch: int, version: int) -> tuple[list[Rollout], int]:
+        held = version
+
+        def newer() -> bool:
+            policies = list_policies(self._policies)
+            return bool(policies) and policies[-1][0] > held
+
+        def load() -> int:
+            nonlocal held
+            found, folder = list_policies(self._policies)[-1]
+            try:
+                require_own(folder, self._maker.run_id)
+                self.load_policy(folder)
+            except (DataError, OSError):
+                if is_ready(folder):
+                    raise
+                return held  # cleaned away meanwhile: newer ones are there, and come at the next look
+            held = found
+            return held
+
+        keep = self._maker.settings.live.in_flight_cache == "kept"
+        return make_in_flight(self._maker, batch, version, Swaps(newer, load, keep))

@@ -8,7 +8,8 @@ from torch import Tensor
 from gmc.delays.base import delay_of
 from gmc.errors import DataError, UsageError
 from gmc.estimators.batch import Batch, Need
-from gmc.store.shards.groups import Groups, sampled
+from gmc.store.shards.groups import Groups, sampled, sampled_length
+from gmc.store.shards.rollout import Rollout
 
 
 def behavior_logp(groups: Groups, kind: str, width: int) -> Tensor:
@@ -55,8 +56,24 @@ def _padded(groups: Groups, column: str, width: int, cure: str) -> Tensor:
 
 
 def lags(groups: Groups, update: int) -> list[int]:
-    """Delay of each sequence at `update`, in updates."""
+    """Delay of each sequence at `update`, in updates: that of its first token, which is its oldest."""
     return [delay_of(update, row.policy_version) for group in groups for row in group]
+
+
+def token_lags(row: Rollout, update: int) -> list[int]:
+    """Delay of each sampled token of a response at `update`, in updates."""
+    if row.token_versions is None:
+        return [delay_of(update, row.policy_version)] * sampled_length(row)
+    return [delay_of(update, version) for version in sampled(row, row.token_versions)]
+
+
+def _lag_tensor(groups: Groups, update: int, width: int) -> Tensor:
+    lag_BT = torch.tensor(lags(groups, update), dtype=torch.float32)[:, None].repeat(1, width)
+    for index, row in enumerate(row for group in groups for row in group):
+        if row.token_versions is not None:
+            own = token_lags(row, update)
+            lag_BT[index, : len(own)] = torch.tensor(own, dtype=torch.float32)
+    return lag_BT
 
 
 def assemble(
@@ -88,7 +105,7 @@ def assemble(
     if Need.BEHAVIOR_ENTROPY in needs:
         brought[Need.BEHAVIOR_ENTROPY] = behavior_entropy(groups, width).to(device)
     if Need.LAGS in needs:
-        brought[Need.LAGS] = torch.tensor(lags(groups, update), dtype=torch.float32, device=device)[:, None].expand(-1, width)
+        brought[Need.LAGS] = _lag_tensor(groups, update, width).to(device)
     if Need.PLANNED_UPDATES in needs:
         brought[Need.PLANNED_UPDATES] = torch.tensor(planned_updates)
     rewards_PG = torch.tensor([[row.reward for row in group] for group in groups], dtype=torch.float32, device=device)

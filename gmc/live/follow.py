@@ -23,10 +23,11 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class BatchCounts:
-    """What one batch came to."""
+    """What one batch came to. version: of the policy that ended it, and is held now."""
 
     responses: int
     tokens: int
+    version: int
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,16 @@ class Work:
 
     load_policy: Callable[[Path], None]
     make_batch: Callable[[int, int, Path], BatchCounts]
+
+
+def require_own(folder: Path, run_id: str) -> None:
+    """Raise `GmcError` for a policy of another run than the one that is followed."""
+    found = read_policy_info(folder).run_id
+    if found != run_id:
+        raise GmcError(
+            f"{folder}: a policy of run {found}, this follower follows {run_id}; the run was started anew. "
+            "Start the follower again."
+        )
 
 
 class Follower:
@@ -85,7 +96,7 @@ class Follower:
         """Load a policy; False when it is gone."""
         self._report(f"loading version {version}", progress, version=version)
         try:
-            self._require_own(folder)
+            require_own(folder, self._run.run_id)
             self._work.load_policy(folder)
         except (DataError, OSError):
             if is_ready(folder):
@@ -93,14 +104,6 @@ class Follower:
             return False  # cleaned away meanwhile: newer ones are there
         self._version = version
         return True
-
-    def _require_own(self, folder: Path) -> None:
-        found = read_policy_info(folder).run_id
-        if found != self._run.run_id:
-            raise GmcError(
-                f"{folder}: a policy of run {found}, this follower follows {self._run.run_id}; the run was started anew. "
-                "Start the follower again."
-            )
 
     def _make(self, claim: Claim, version: int, progress: Callable[[str], None]) -> None:
         self._report(f"generating batch {claim.batch} with version {version}", progress, version=version, batch=claim.batch)
@@ -113,7 +116,7 @@ class Follower:
         except BaseException:
             self._claims.release(claim)
             raise
-        current = self.heartbeat.current
+        current, self._version = self.heartbeat.current, made[0].version
         if not won:
             log.warning("batch %d was made by another follower, which took this one for dead", claim.batch)
             self._report("between batches", progress, batch=None)
@@ -122,6 +125,7 @@ class Follower:
             "between batches",
             progress,
             batch=None,
+            version=made[0].version,
             batches=current.batches + 1,
             responses=current.responses + made[0].responses,
             tokens=current.tokens + made[0].tokens,

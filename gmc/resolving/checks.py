@@ -47,3 +47,25 @@ def check_settings(settings: RunSettings) -> None:
             f"--start-version {settings.train.start_version}: only --delay shards trains on another's versions; leave it out"
         )
     delay.check(arguments_of(settings.delay), context)
+    if delay.in_flight:
+        check_in_flight(settings, f"--delay {settings.delay}")
+    if delay.live and settings.live.in_flight:
+        _check_whole_batches(settings, "live.in_flight")
+
+
+def check_in_flight(settings: RunSettings, what: str) -> None:
+    """Raise `UsageError` for what cannot sample responses of several versions. what: asks for them."""
+    engine = settings.rollout.engine
+    if not load_engine(engine).extends:
+        raise UsageError(f"{what}: engine {engine} cannot go on with a response under new weights; use --engine transformers")
+    if settings.rollout.devices and not delay_class(settings.delay).live:
+        raise UsageError(f"{what}: it samples where training does, between updates; leave rollout.devices out")
+    _check_whole_batches(settings, what)
+
+
+def _check_whole_batches(settings: RunSettings, what: str) -> None:
+    if settings.rollout.resample_equal:
+        raise UsageError(
+            f"{what}: rollout.resample_equal asks further prompts when a batch is whole, and here later versions would begin "
+            "them; set it to 0"
+        )

@@ -5,6 +5,7 @@ and the policy, never on who made it.
 """
 
 import hashlib
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,13 +13,13 @@ from functools import cached_property, lru_cache
 
 from gmc import __version__
 from gmc.config.settings import RunSettings
-from gmc.engines.base import Engine
+from gmc.engines.base import Completion, Engine
 from gmc.errors import GmcError
 from gmc.models import LanguageModel, policy_hash, tokenizer_hash
 from gmc.problems.base import ProblemSet
 from gmc.problems.templates import Template
 from gmc.ranks import ALONE, Ranks
-from gmc.rewards.base import TrainerState
+from gmc.rewards.base import Score, TrainerState
 from gmc.rewards.combined import CombinedReward
 from gmc.rollouts.resampling import Made, account_of, further_problems, is_equal
 from gmc.rollouts.respond import Asked, Response, respond
@@ -170,6 +171,22 @@ class RolloutMaker:
     @cached_property
     def _tokenizer_hash(self) -> str:
         return tokenizer_hash(self.model.tokenizer)
+
+    def asked(self, batch: int) -> list[Asked]:
+        """The P prompts of a launch batch."""
+        problems = self.problem_set.problems
+        indices = problem_indices(batch, self.settings.rollout.prompts, len(problems), self.settings.seed)
+        return [Asked.of(problems[index], self.template, self.model.tokenizer) for index in indices]
+
+    def empty_row(self, batch: int, version: int, group: int, asked: Asked, sample: int) -> Rollout:
+        """A response that version `version` is about to begin: nothing is sampled, scored or rewarded yet."""
+        nothing = Score(0.0, "", parts=dict.fromkeys(self.reward.labels, 0.0))
+        row = self._row(batch, version, group, asked, sample, Response(Completion([], [], ""), "", nothing))
+        row.token_versions, row.reward_parts, row.launched_at, row.ready_at = [], [], math.nan, math.nan
+        if self.scorer is not None:
+            row.trainer_logprobs = []
+            row.trainer_entropies = [] if self.settings.rollout.entropies else None
+        return row
 
     def _row(self, batch: int, version: int, group: int, asked: Asked, sample: int, response: Response) -> Rollout:
         return Rollout(

@@ -64,6 +64,13 @@ def respond(
     """
     prompts_P = [asked.token_ids for asked in asked_P]
     groups = engine.generate(prompts_P, group_size=group_size, sampling=sampling, seeds=seeds, progress=progress)
+    return reward_responses(tokenizer, reward, asked_P, groups)
+
+
+def reward_responses(
+    tokenizer: "PreTrainedTokenizerBase", reward: Reward, asked_P: Sequence[Asked], groups: Sequence[Sequence[Completion]]
+) -> list[list[Response]]:
+    """What was sampled for each of P prompts, decoded and rewarded, all in one call of the reward."""
     hidden = hidden_ids(tokenizer)
     texts = [[response_text(tokenizer, completion.token_ids, hidden) for completion in group] for group in groups]
     samples = [

@@ -11,6 +11,7 @@ from gmc.engines.base import Engine
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.ranks import ALONE, Ranks
 from gmc.rollouts.elsewhere import Elsewhere
+from gmc.rollouts.lengths import LengthAccount
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
@@ -23,16 +24,6 @@ from gmc.store.shards.writer import write_shard
 log = logging.getLogger(__name__)
 
 CACHED_SHARDS = 16
-
-
-@dataclass
-class _Lengths:
-    total: int = 0
-    count: int = 0
-
-    def add(self, lengths: Sequence[int]) -> None:
-        self.total += sum(lengths)
-        self.count += len(lengths)
 
 
 @dataclass
@@ -81,7 +72,7 @@ class ScheduledSource(RolloutSource):
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
         self._held: dict[int, int] = {}
-        self._generated, self._trained = _Lengths(), _Lengths()
+        self._generated, self._trained = LengthAccount(), LengthAccount()
         self._waiting: dict[GroupRef, _Waiting] = {}
         self._set_aside = SetAsideAccount()
         self._unwritten: dict[int, Made] = {}
@@ -170,8 +161,8 @@ class ScheduledSource(RolloutSource):
         if not self._generated.count:
             return metrics
         return {
-            "response/generated_length_mean_so_far": self._generated.total / self._generated.count,
-            "response/trained_length_mean_so_far": self._trained.total / max(1, self._trained.count),
+            "response/generated_length_mean_so_far": self._generated.mean,
+            "response/trained_length_mean_so_far": self._trained.mean,
             **metrics,
         }
 

@@ -35,7 +35,8 @@ class RolloutSource(Protocol):
     Groups with equal rewards may give their places to further prompts: launched = trained + waiting + set aside.
     Where a delay uses each group several times, a group counts once a use.
 
-    Two implementations: `ScheduledSource` generates what a delay model asks for, `LiveSource` waits for what followers make.
+    Three implementations: `ScheduledSource` generates what a delay model asks for, `InflightSource` lets several versions
+    sample one response, `LiveSource` waits for what followers make.
     """
 
     @property
@@ -78,6 +79,19 @@ class RolloutSource(Protocol):
 
     def settle(self) -> None:
         """On every rank, before a checkpoint: have on the disk what only the policies before it could make."""
+        return
+
+    @property
+    def in_flight(self) -> Mapping[int, int]:
+        """The first version of each batch that is launched and has no shard yet, because responses of it go on."""
+        return {}
+
+    def attachments(self) -> Mapping[str, bytes]:
+        """Files that a checkpoint must keep besides `state_dict`, by name."""
+        return {}
+
+    def load_attachments(self, attachments: Mapping[str, bytes], origin: str) -> None:
+        """Take back what `attachments` gave, before `load_state_dict`. origin: the checkpoint, for messages."""
         return
 
     def published(self, version: int, keep: int | None = None) -> None:

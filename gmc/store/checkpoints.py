@@ -6,8 +6,9 @@ checkpoints/u000100/   weights.safetensors, optimizer.safetensors, estimator.saf
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gmc.errors import DataError
-from gmc.store.files import is_ready, read_json, ready_directory, withdraw_directory, write_text
+from gmc.store.files import is_ready, read_bytes, read_json, ready_directory, withdraw_directory, write_bytes, write_text
 from gmc.store.formats import NewerFormatError, read_format, stamp
 from gmc.store.run_directory import CHECKPOINT_NAME, checkpoint_name
 from gmc.store.temporary import remove_leftovers
@@ -26,7 +27,8 @@ PARTS = ("weights", "optimizer", "estimator")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """State after `update` updates. weights, optimizer, estimator: tensors by name, on the CPU; extra: what JSON holds."""
+    """State after `update` updates. weights, optimizer, estimator: tensors by name, on the CPU; extra: what JSON holds;
+    attachments: other files by name, their contents."""
 
     update: int
     weights: dict[str, Tensor]
@@ -34,6 +36,7 @@ class Checkpoint:
     estimator: dict[str, Tensor]
     extra: dict[str, Any]
     path: Path
+    attachments: dict[str, bytes] = field(default_factory=dict)
 
 
 def save_checkpoint(
@@ -45,19 +48,23 @@ def save_checkpoint(
     estimator: Mapping[str, Tensor],
     extra: Mapping[str, Any],
     keep: int,
+    attachments: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Save the state after `update` updates, atomically and durably, then prune to the newest `keep`; returns the folder.
 
-    extra: strict JSON, such as the run id and the RNG state of a rule. Tensors that share storage (a tied head) are stored
-    once. An update that has a complete checkpoint already keeps it: its state is determined. Saving changes nothing in
-    memory. Raises `GmcError` when the disk is full; the older checkpoints are then untouched.
+    extra: strict JSON, such as the run id and the RNG state of a rule; attachments: files by name. Tensors that share storage
+    (a tied head) are stored once. An update that has a complete checkpoint already keeps it: its state is determined. Saving
+    changes nothing in memory. Raises `GmcError` when the disk is full; the older checkpoints are then untouched.
     """
     path = directory / checkpoint_name(update)
     if not is_ready(path):
         with ready_directory(path) as folder:
             for part, tensors in zip(PARTS, (weights, optimizer, estimator), strict=True):
                 _save_tensors(folder / f"{part}.safetensors", tensors)
-            state = {**stamp(), "update": update, "sha256": _checksums(folder), "extra": dict(extra)}
+            for name, contents in attachments.items():
+                write_bytes(folder / name, contents)
+            checksums = {name: hashlib.sha256(contents).hexdigest() for name, contents in attachments.items()}
+            state = {**stamp(), "update": update, "sha256": _checksums(folder), "attachments": checksums, "extra": dict(extra)}
             write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
     prune_checkpoints(directory, keep)
     return path
@@ -91,7 +98,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
         update = int(state["update"])
         if path.name != checkpoint_name(update):
             raise ValueError(f"it holds the state after {update} updates")
-        return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path)
+        attachments = {name: _attachment(path / name, sha) for name, sha in state.get("attachments", {}).items()}
+        return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path, attachments)
     except NewerFormatError:
         raise
     except (DataError, SafetensorError, OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
@@ -108,6 +116,13 @@ def _checksums(folder: Path) -> dict[str, str]:
         with open(folder / f"{part}.safetensors", "rb") as file:
             checksums[part] = hashlib.file_digest(file, "sha256").hexdigest()
     return checksums
+
+
+def _attachment(path: Path, checksum: str) -> bytes:
+    contents = read_bytes(path)
+    if hashlib.sha256(contents).hexdigest() != checksum:
+        raise ValueError(f"{path.name} is not the file that was saved")
+    return contents
 
 
 def _extra(extra: Any) -> dict[str, Any]:

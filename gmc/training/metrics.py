@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gmc.estimators.sample_size import log_ess_share
-from gmc.gradients.assemble import lags
+from gmc.gradients.assemble import lags, token_lags
 from gmc.store.shards.groups import Groups, sampled_length
 from gmc.store.shards.rollout import Rollout
 
@@ -45,6 +45,7 @@ def rollout_metrics(groups: Groups, update: int, parts: Sequence[str] = ()) -> d
         "response/length_max": max(lengths),
         "response/truncated_share": mean([float(row.finish_reason == "length") for row in rows]),
         **_turn_metrics(rows),
+        **_version_metrics(rows, update),
     }
 
 
@@ -57,6 +58,21 @@ def _turn_metrics(rows: Sequence[Rollout]) -> dict[str, float]:
     return {
         "response/turns_mean": mean([float(count) for count in turns]),
         "response/environment_tokens_mean": mean([float(mask.count(False)) for mask in masks]),
+    }
+
+
+def _version_metrics(rows: Sequence[Rollout], update: int) -> dict[str, float]:
+    """How mixed responses are: nothing where each was sampled by one version. Δ_intra and Δ_inter of arXiv 2607.22186."""
+    if all(row.token_versions is None for row in rows):
+        return {}
+    lags_BT = [own for row in rows if (own := token_lags(row, update))]
+    tokens = [float(lag) for own in lags_BT for lag in own]
+    return {
+        "delay/mixed_share": mean([float(len(set(own)) > 1) for own in lags_BT]),
+        "delay/versions_mean": mean([float(len(set(own))) for own in lags_BT]),
+        "delay/token_mean": mean(tokens),
+        "delay/within_response_mean": mean([float(own[0] - own[-1]) for own in lags_BT]),
+        "delay/after_response_mean": mean([float(own[-1]) for own in lags_BT]),
     }
 
 

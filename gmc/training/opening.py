@@ -63,8 +63,9 @@ def open_session(
     source = open_source(place, updater, imports)
     if checkpoint:
         used = read_used(run.used)
+        source.load_attachments(checkpoint.attachments, str(checkpoint.path))
         source.load_state_dict(checkpoint.extra["source"], used)
-        versions = {stored.batch: stored.version for stored in place.store.list()}
+        versions = {stored.batch: stored.version for stored in place.store.list()} | dict(source.in_flight)
         updater.rate_mass = mass_of_run(used, versions, read_metrics(run.metrics))
     live = delay_class(settings.delay).live
     session = Session(

@@ -154,6 +154,7 @@ class Session:
             estimator=prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
             extra={"source": self.source.state_dict(), "run_id": self.run.run_id},
             keep=updater.settings.train.keep_checkpoints,
+            attachments=self.source.attachments(),
         )
 
     def publish(self) -> None:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from gmc.config.settings import RunSettings
+from gmc.delays.inflight import InflightDelay
 from gmc.delays.registry import delay_class, parse_delay
+from gmc.errors import UsageError
 from gmc.live.ending import unmark_ended
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter
 from gmc.models import tokenizer_hash
@@ -17,6 +19,7 @@ from gmc.parameters.base import Parameters
 from gmc.resolving.build import build_engine, build_maker
 from gmc.resolving.devices import Places, ranks_on_this_machine, sampling_places
 from gmc.rollouts.elsewhere import Elsewhere
+from gmc.rollouts.inflight import InflightSource
 from gmc.rollouts.live import LiveSource
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.scheduled import ScheduledSource
@@ -51,7 +54,10 @@ def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
 
 def open_source(place: Place, updater: Updater, imports: Imports | None) -> RolloutSource:
     """The source that the delay asks for, at update 0."""
-    return _live(place) if delay_class(place.settings.delay).live else _scheduled(place, updater, imports)
+    delay = delay_class(place.settings.delay)
+    if delay.live:
+        return _live(place)
+    return _inflight(place, updater, imports) if delay.in_flight else _scheduled(place, updater, imports)
 
 
 def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> ScheduledSource:
@@ -112,6 +118,29 @@ def _copied(parameters: Parameters) -> dict[str, Tensor]:
 def _places(settings: RunSettings, ranks: int) -> Places:
     here = ranks_on_this_machine(os.environ)
     return sampling_places(settings, ranks=ranks, ranks_here=here, gpus=torch.cuda.device_count())
+
+
+def _inflight(place: Place, updater: Updater, imports: Imports | None) -> InflightSource:
+    settings, ranks = place.settings, place.ranks
+    if ranks.count > 1:
+        raise UsageError(
+            f"--delay {settings.delay} with {ranks.count} ranks: it samples in one process; train without torchrun"
+        )
+    if imports is not None:
+        raise UsageError(
+            f"--delay {settings.delay} with --rollouts: it samples every response itself, by all versions that stand by then, "
+            "and uses no others; leave --rollouts out"
+        )
+    rollout = settings.rollout
+    clock = parse_delay(
+        settings.delay,
+        prompts=rollout.prompts,
+        group_size=rollout.group_size,
+        seed=settings.seed,
+        updates=updater.planned_updates,
+    )
+    assert isinstance(clock, InflightDelay)
+    return InflightSource(place.store, clock, _maker(place, updater), spec=settings.delay, stopping=place.stopping)
 
 
 def _maker(place: Place, updater: Updater) -> RolloutMaker:

@@ -67,7 +67,7 @@ def read_shard(
         old_names = OLD_NAMES if metadata.schema_version == 1 else {}
         table, order = _sorted(_conform(file, SCHEMA.names, path, old_names, without=() if texts else TEXT_COLUMNS))
     Check(table, metadata, path, CURE, order, context_tokens).run()
-    return Shard(metadata, _rollouts(table), path)
+    return Shard(metadata, rollouts_of(table), path)
 
 
 def read_metadata(path: Path) -> ShardMetadata:
@@ -215,7 +215,8 @@ def _sorted(table: pa.RecordBatch) -> tuple[pa.RecordBatch, list[int] | None]:
     return table.take(pa.array(order)), order.tolist()
 
 
-def _rollouts(table: pa.RecordBatch) -> list[Rollout]:
+def rollouts_of(table: pa.RecordBatch) -> list[Rollout]:
+    """The rows of a table of `SCHEMA`, as plain Python values."""
     columns = [_python_values(table, SCHEMA.field(name)) for name in ROLLOUT_FIELDS]
     return [Rollout(*row) for row in zip(*columns, strict=True)]
 

@@ -1,5 +1,6 @@
 """All shards of one run: the `rollouts/` folder lies between whoever generates and whoever trains."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +67,12 @@ class RolloutStore:
         if not later:
             return []
         return set_aside([stored.path for stored in later])
+
+    def set_aside_batches(self, batches: Iterable[int]) -> Paths:
+        """Move the shards of these batches, where there are any, to a new folder `aside-<n>`; returns their new paths."""
+        wanted = set(batches)
+        found = [stored.path for stored in self.list() if stored.batch in wanted]
+        return set_aside(found) if found else []
 
     def clean(self) -> Paths:
         """Remove what killed writers left under temporary names; returns what was removed."""
