@@ -57,7 +57,8 @@ def cluster_tables(report: ClusterReport, lengths: LengthSource) -> list[Rendera
         ("updates an hour", f"{report.updates_per_hour:.4g}"),
         ("trainer updating", f"{report.trainer_utilization:.1%}"),
         ("trainer waiting for groups", f"{summary['trainer_waiting_share']:.1%}"),
-        ("weights on their way to workers", f"{summary['sync_share']:.1%}"),
+        ("weights on their way to workers", f"{summary['sync_share']:.1%} of the time, {settings.sync:.4g} s a version"),
+        *([] if settings.bandwidth is None else [("policies moved", _moved(report, summary))]),
         ("workers generating", f"{report.worker_utilization:.1%}"),
         *([] if settings.mtbf_hours is None else [("workers, lost to failures", lost)]),
         *_delay_rows(report.lags.delays),
@@ -67,6 +68,11 @@ def cluster_tables(report: ClusterReport, lengths: LengthSource) -> list[Rendera
         ("groups still waiting at the end", str(report.waiting_groups)),
     ]
     return _table(title, ("", ""), facts)
+
+
+def _moved(report: ClusterReport, summary: dict[str, Any]) -> str:
+    sent = f"{report.versions_sent} of {report.updates} versions"
+    return f"{summary['policy_gb_per_hour'] / 1000:.3g} TB an hour, {report.settings.gb_a_version:.4g} GB a version; {sent}"
 
 
 def frontier_tables(reports: Sequence[ClusterReport], best: Sequence[bool], lengths: LengthSource) -> list[RenderableType]:

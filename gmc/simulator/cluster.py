@@ -5,6 +5,9 @@ training are ever launched: that is the back-pressure. Its responses take free s
 the version that was current when its first response started, and is ready when its last one ends. Update n starts when the
 update before it is published and P groups are ready, and takes the P earliest-ready ones; none is dropped.
 
+With overlapping syncs the trainer goes on while a version travels, and workers take what has come; time that they spend reading
+it is not taken from their generation.
+
 With in-flight updates all workers pause for every sync and continue with the new weights. The simulation then runs in
 generation time, in which a pause has no length, and adds the pauses to the wall clock afterwards; nothing else changes.
 """
@@ -21,6 +24,7 @@ from gmc.simulator.flight import Flight, Flights
 from gmc.simulator.lengths import LengthSource
 from gmc.simulator.littles_law import Ledger
 from gmc.simulator.servers import ServerPool
+from gmc.simulator.transfer import Transfer
 
 Floats = NDArray[np.float64]
 
@@ -43,8 +47,7 @@ def simulate_cluster(
     pool = _pool(settings, seed)
     flights = Flights(prompts, settings.group_size)
     lags = Lags(updates, in_flight_updates=settings.in_flight_updates)
-    cycle = settings.update_seconds + (0.0 if settings.in_flight_updates else settings.sync_seconds)
-    ledger = Ledger()
+    ledger, transfer = Ledger(), Transfer(settings)
     published = trainer_waited = 0.0
     for update in range(updates):
         for batch in range(ledger.entered // prompts, update + settings.max_ahead + 1):
@@ -61,9 +64,9 @@ def simulate_cluster(
         ready_at, taken = flights.take(prompts)
         lags.add(update, ready_at, taken)
         ledger.leave(prompts, sum((start - flight.launched_at) * len(groups) for flight, groups in taken))
-        published = start + cycle
-        ledger.number_over_time += ledger.inside * cycle
-        lags.publish(published)
+        published = start + settings.cycle
+        ledger.number_over_time += ledger.inside * settings.cycle
+        lags.publish(transfer.came_at(published))
         on_update()
     ledger.check(flights.groups, flights.time_spent(published))
     lost_after = pool.lost_after(published)
@@ -71,12 +74,14 @@ def simulate_cluster(
         settings=settings,
         lags=lags,
         updates=updates,
-        wall_seconds=published + (updates * settings.sync_seconds if settings.in_flight_updates else 0.0),
+        wall_seconds=published + (updates * settings.sync if settings.in_flight_updates else 0.0),
         trainer_waited_seconds=trainer_waited,
         busy_slot_seconds=pool.busy - flights.busy_after(published) - lost_after,
         lost_slot_seconds=pool.lost - lost_after,
         failed_responses=pool.failed_jobs,
         waiting_groups=flights.groups,
+        versions_sent=transfer.sent,
+        policy_gb=transfer.gb,
     )
 
 

@@ -85,7 +85,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """Figures of one simulated run, its start included."""
+    """Figures of one simulated run, its start included. policy_gb: moved to the workers in all."""
 
     settings: ClusterSettings
     lags: Lags
@@ -96,6 +96,8 @@ class ClusterReport:
     lost_slot_seconds: float
     failed_responses: int
     waiting_groups: int
+    versions_sent: int
+    policy_gb: float
 
     @property
     def updates_per_hour(self) -> float:
@@ -122,7 +124,10 @@ class ClusterReport:
             "updates_per_hour": self.updates_per_hour,
             "trainer_utilization": self.trainer_utilization,
             "trainer_waiting_share": self.trainer_waited_seconds / wall,
-            "sync_share": self.updates * settings.sync_seconds / wall,
+            "sync_seconds": settings.sync,
+            "sync_share": min(1.0, self.versions_sent * settings.sync / wall),
+            "versions_sent": self.versions_sent,
+            "policy_gb_per_hour": 3600 * self.policy_gb / wall,
             "worker_utilization": self.worker_utilization,
             "worker_lost_share": self.lost_slot_seconds / (settings.total_slots * wall),
             "failed_responses": self.failed_responses,
