@@ -10,10 +10,11 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from gmc.errors import DataError, GmcError, UsageError
-    from gmc.library import Run, evaluate, import_rollouts, read_rollouts, report, rollout, sweep, train
+    from gmc.library import Run, evaluate, export_policy, import_rollouts, read_rollouts, report, rollout, sweep, train
 
 _LIBRARY = dict.fromkeys(
-    ("Run", "evaluate", "import_rollouts", "read_rollouts", "report", "rollout", "sweep", "train"), "gmc.library"
+    ("Run", "evaluate", "export_policy", "import_rollouts", "read_rollouts", "report", "rollout", "sweep", "train"),
+    "gmc.library",
 )
 _ERRORS = dict.fromkeys(("DataError", "GmcError", "UsageError"), "gmc.errors")
 
@@ -24,6 +25,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "evaluate",
+    "export_policy",
     "import_rollouts",
     "read_rollouts",
     "report",

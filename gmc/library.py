@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas
 
     from gmc.evaluation.run import Evaluation
+    from gmc.export.plan import Plan
     from gmc.generation.filling import RolloutSummary
     from gmc.generation.importing import ImportSummary
     from gmc.lab.report import Report
@@ -229,6 +230,29 @@ def read_rollouts(run: "Run | str | os.PathLike[str]") -> "pandas.DataFrame":
     if not rows:
         raise UsageError(f"{folder}: no rollouts here; gmc rollout or gmc train make some")
     return pandas.DataFrame(rows)
+
+
+def export_policy(
+    run: "Run | str | os.PathLike[str]",
+    to: "str | os.PathLike[str] | None" = None,
+    *,
+    policy: str = "latest",
+    base: str = "",
+    license: str = "",
+    merge: bool = False,
+) -> "Plan":
+    """A policy with its model card: `gmc export`. Without `to` nothing is written, and `.card` and `.files` say what would be.
+
+    to: a new folder; policy: "latest", "best" or a version; base: what others call the starting model; license: an SPDX id;
+    merge: put an adapter into the weights under it. Raises `UsageError` for a policy or folder that cannot be.
+    """
+    from gmc.export.plan import plan_export
+    from gmc.export.write import write_folder
+
+    plan = plan_export(Run(run).directory, policy=policy, base=base, license_id=license, merge=merge)
+    if to is not None:
+        write_folder(plan, Path(to))
+    return plan
 
 
 def _resolved(

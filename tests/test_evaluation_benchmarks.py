@@ -124,8 +124,15 @@ def test_overlap_with_training_problems_is_counted(tmp_path: Path) -> None:
     ],
 )
 def test_policy_is_asked_as_it_was_trained(benchmark: str, trained: dict[str, Any] | None, template_id: str) -> None:
-    settings = None if trained is None else resolve_settings(flags=trained)
-    assert choose_template(BENCHMARKS[benchmark], settings) == template_id
+    settings = resolve_settings(flags={"model.source": "some/model", **(trained or {})})
+    assert choose_template(BENCHMARKS[benchmark], settings, trained=trained is not None) == template_id
+
+
+@pytest.mark.parametrize("benchmark", ["arithmetic", "math500"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_embedded_model_is_asked_as_it_knows(benchmark: str, trained: bool) -> None:
+    own_file = resolve_settings(flags={"problems.source": "x/y"})
+    assert choose_template(BENCHMARKS[benchmark], own_file, trained=trained) == "arithmetic-v1"
 
 
 @pytest.mark.parametrize(

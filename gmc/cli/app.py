@@ -17,6 +17,7 @@ from gmc.cli.delays import delays_app
 from gmc.cli.doctor import doctor
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
+from gmc.cli.export import export
 from gmc.cli.fleet import fleet
 from gmc.cli.grade import grade
 from gmc.cli.lab import lab_app
@@ -102,6 +103,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "runs": runs,
     "samples": samples,
     "grade": grade,
+    "export": export,
     "fleet": fleet,
     "doctor": doctor,
 }

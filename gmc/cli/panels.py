@@ -6,7 +6,7 @@ PANELS = {
     LOOK: ("status", "runs", "samples", "grade", "shards"),
     LABORATORY: ("lab",),
     PLUGINS: ("estimators", "delays", "rewards"),
-    MACHINE: ("fleet", "doctor"),
+    MACHINE: ("export", "fleet", "doctor"),
 }
 """The commands by panel of the help, in its order."""
 PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
@@ -27,6 +27,7 @@ EXAMPLES = {
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
     "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
+    "export": ("gmc export runs/demo --to demo-policy", "gmc export runs/demo --to hf://me/demo --policy best --write"),
     "fleet": (
         "gmc fleet --run runs/live --followers 2",
         "gmc fleet --run runs/live --followers 8 --gpus-each 1 --address auto",

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gmc.config.fields import EMBEDDED
 from gmc.config.settings import RunSettings
 from gmc.errors import DataError
 from gmc.evaluation.request import Request
@@ -9,6 +10,7 @@ from gmc.evaluation.spec import EvalSpec, Task
 from gmc.problems.base import ProblemSet
 from gmc.problems.benchmarks import Benchmark, load_benchmark
 from gmc.problems.checks import find_overlap
+from gmc.problems.templates import default_template
 from gmc.resolving.build import build_problems, build_rewards
 from gmc.rewards.math import Math
 from gmc.rewards.specs import parse_reward, with_keywords
@@ -35,7 +37,7 @@ def make_task(benchmark: Benchmark, settings: RunSettings, request: Request) -> 
         benchmark = replace(benchmark, content_hash=None)
     spec = EvalSpec(
         benchmark=benchmark.name,
-        template_id=request.template or choose_template(benchmark, trained_on),
+        template_id=request.template or choose_template(benchmark, settings, trained=request.trained),
         samples=evaluation.samples_of(benchmark.name),
         greedy=evaluation.greedy,
         temperature=evaluation.temperature,
@@ -59,13 +61,18 @@ def _parts(settings: RunSettings, request: Request) -> tuple[str, ...]:
     return tuple(map(str, specs))
 
 
-def choose_template(benchmark: Benchmark, trained_on: RunSettings | None) -> str:
-    """The template a policy was trained with, unless only one of training and benchmark is the built-in arithmetic."""
-    if trained_on is None:
+def choose_template(benchmark: Benchmark, settings: RunSettings, *, trained: bool) -> str:
+    """The template a policy was trained with, unless only one of training and benchmark is the built-in arithmetic.
+
+    trained: whether the settings are those of a run that trained it. The embedded model is asked in the only way that it knows.
+    """
+    if settings.model.source == EMBEDDED:
+        return settings.problems.template if trained else default_template("", EMBEDDED)
+    if not trained:
         return benchmark.template_id
-    trained = trained_on.problems.template
-    both = {trained, benchmark.template_id}
-    return benchmark.template_id if len(both) == 2 and "arithmetic-v1" in both else trained
+    own = settings.problems.template
+    both = {own, benchmark.template_id}
+    return benchmark.template_id if len(both) == 2 and "arithmetic-v1" in both else own
 
 
 def overlap_notes(trained_on: RunSettings, problems: ProblemSet) -> list[str]:

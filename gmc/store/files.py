@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gmc.errors import DataError, GmcError
+from gmc.errors import DataError, GmcError, UsageError
 from gmc.store.temporary import TEMPORARY_PREFIX, remove, temporary_name
 
 READY = "READY"
@@ -114,6 +114,23 @@ def ready_directory(path: Path) -> Iterator[Path]:
     An earlier folder of this name is withdrawn only when the new one is durable. On error nothing of the new one remains.
     Files get the permissions that the folder has: some libraries write theirs for their owner alone.
     """
+    with _filled_directory(path) as temporary:
+        yield temporary
+    with disk_errors(path):
+        write_text(path / READY, "complete\n")
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """The same without a marker, for folders that other programs read. Raises `UsageError` where something is already."""
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"{path}: there is something already; give another folder, or remove it")
+    with _filled_directory(path) as temporary:
+        yield temporary
+
+
+@contextlib.contextmanager
+def _filled_directory(path: Path) -> Iterator[Path]:
     temporary = temporary_name(path)
     with disk_errors(path):
         make_directory(path.parent)
@@ -127,7 +144,6 @@ def ready_directory(path: Path) -> Iterator[Path]:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         fsync_directory(path.parent)
-        write_text(path / READY, "complete\n")
 
 
 def _finish_tree(directory: Path) -> None:

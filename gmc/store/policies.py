@@ -34,6 +34,8 @@ A policy of a training run by [gmc](https://arxiv.org/abs/2610.01896) {gmc_versi
 - policy version (updates made): {version}
 - weights: float32, SHA-256 `{weights_hash}`{adapted}
 
+`gmc export` writes this policy with a full card: rule, delay, settings, scores, prompt.
+
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -76,7 +78,7 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
         return path
     remove_leftovers(directory)
     with ready_directory(path) as folder:
-        _save_network(model, folder)
+        save_network(model, folder)
         model.tokenizer.save_pretrained(folder)
         adapted = "" if model.adapter is None else ADAPTED
         (folder / "README.md").write_text(CARD.format(**asdict(info), adapted=adapted), "utf-8")
@@ -84,7 +86,7 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     return path
 
 
-def _save_network(model: "LanguageModel", folder: Path) -> None:
+def save_network(model: "LanguageModel", folder: Path) -> None:
     """`save_pretrained` without its progress bar, and for models whose own generation_config it refuses to save.
 
     Some models on the hub set sampling values without sampling, which loads but does not save; then only the token ids of
