@@ -1,17 +1,21 @@
 """`gmc samples`: which rollouts are chosen, and that no text of a model reaches a terminal or a page raw."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
 from dataclasses import replace
 
 import pytest
+import torch
 from shard_samples import METADATA, make_rollouts
+from training_runs import small_settings, train_run
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.models import load_model, tokenizer_hash
+from gmc.store.shards.reader import read_shard
 from gmc.store.shards.select import KINDS, Seen, disagreement
 from gmc.store.shards.writer import write_shard
 
@@ -82,7 +86,7 @@ def test_filters_leave_what_they_say(shards):
         (("--show", "good"), "there are best, worst"),
         (("--group", "4"), "write it as BATCH:GROUP"),
         (("--group", "4:9"), "no such group"),
-        (("--color", "red"), "tokens are colored by logprob or ratio"),
+        (("--color", "red"), "tokens are colored by logprob, ratio, weight"),
     ):
         refused = gmc(shards, *arguments)
         assert refused.exit_code == 2, arguments
@@ -148,3 +152,38 @@ def test_tokens_are_colored_by_the_log_probs_of_the_shard(tmp_path):
     assert [value for _, value in tokens] == values
     refused = gmc(tmp_path, "--color", "ratio")
     assert refused.exit_code != 0
+
+
+@pytest.mark.train
+def test_tokens_are_colored_by_the_weights_of_the_runs_rule(tmp_path):
+    """Plain importance weighting: every token has the ρ of its response times its leave-one-out advantage."""
+    run = tmp_path / "run"
+    settings = ("delay=1", "estimator=is", "train.updates=2", "optimizer.learning_rate=5e-4")
+    train_run(run, small_settings(*settings, "rollout.max_tokens=24"))
+    rows = [row for path in sorted((run / "rollouts").glob("b*.parquet")) for row in read_shard(path).rollouts]
+    mixed = [row for row in rows if len({other.reward for other in rows if shares_group(row, other)}) > 1]
+    model, checked = load_model(run / "policies" / "v000002"), 0
+    chosen = f"{mixed[0].batch}:{mixed[0].group}"
+    (section,) = json.loads(gmc(run, "--group", chosen, "--color", "weight", "--json").stdout)["sections"]
+    for shown in section["responses"]:
+        (row,) = (row for row in rows if all(shown[name] == getattr(row, name) for name in ("batch", "group", "sample")))
+        ids = torch.tensor([[*row.prompt_token_ids, *row.response_token_ids]])
+        with torch.no_grad():
+            logp = model.network(ids).logits[0, :, : model.vocabulary_size].double().log_softmax(-1)
+        place = len(row.prompt_token_ids) - 1
+        now = sum(float(logp[place + token, index]) for token, index in enumerate(row.response_token_ids))
+        others = [other.reward for other in rows if shares_group(row, other) and other.sample != row.sample]
+        wanted = math.exp(now - sum(row.trainer_logprobs)) * (row.reward - sum(others) / len(others))
+        assert [value for _, value in shown["tokens"]] == pytest.approx([wanted] * len(row.response_token_ids), rel=1e-4)
+        checked += abs(wanted) > 0.01
+    assert checked
+    (run / "settings" / "train.toml").unlink()
+    refused = gmc(run, "--group", chosen, "--color", "weight")
+    assert (refused.exit_code, "has not trained, so no rule gives its tokens weights" in " ".join(refused.stderr.split())) == (
+        2,
+        True,
+    )
+
+
+def shares_group(row, other):
+    return (row.batch, row.group) == (other.batch, other.group)

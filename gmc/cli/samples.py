@@ -32,7 +32,8 @@ def samples(
         str | None,
         typer.Option(
             "--color",
-            help="Color tokens by logprob (how likely) or ratio (newest policy over the one that sampled).",
+            help="Color tokens by logprob (how likely), ratio (newest policy over the one that sampled) or weight (what the "
+            "run's rule makes of them).",
             show_default=False,
             rich_help_panel=SHOWN,
         ),
