@@ -101,6 +101,7 @@ def test_a_follower_takes_policies_as_they_are_published_and_writes_one_shard(tm
     run = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
     maker = maker_of(settings, tmp_path)
     maker.run_id = run.run_id
+    maker.reward.metrics = lambda: {"tries": 1.5}
     trainer = load_model("embedded")
     first = {name: value.clone() for name, value in trainer.weights().items()}
     publish_policy(trainer, run.policies, 0, run.run_id)
@@ -125,7 +126,7 @@ def test_a_follower_takes_policies_as_they_are_published_and_writes_one_shard(tm
     counts = work.make_batch(0, 0, path)
     shard = read_shard(path, run_id=run.run_id)
     assert (counts.version, counts.responses) == (2, 16)
-    assert shard.metadata.weights_hash == ""
+    assert (shard.metadata.weights_hash, shard.metadata.reward_log) == ("", {"tries": 1.5})
     assert {version for row in shard.rollouts for version in row.token_versions or [0]} == {0, 2}
     assert {row.policy_version for row in shard.rollouts} == {0}
     assert all(started <= row.launched_at <= row.ready_at for row in shard.rollouts)

@@ -1,9 +1,10 @@
 """The live source on real shards: what it hands out, what it says in the heartbeat, and where it stands after a resume."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from shard_samples import METADATA, write_sample
+from shard_samples import METADATA, make_rollouts, write_sample
 
 from gmc.delays.base import GroupRef
 from gmc.delays.fixed import FixedDelay
@@ -16,6 +17,7 @@ from gmc.rollouts.scheduled import ScheduledSource
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_metadata
 from gmc.store.shards.store import RolloutStore
+from gmc.store.shards.writer import write_shard
 
 pytestmark = pytest.mark.unit
 
@@ -54,6 +56,17 @@ def test_batches_are_used_oldest_first_whole_and_once(run):
         assert source.metrics() == {"rollouts/groups_waiting": 2.0 * (2 - update)}
         assert read_heartbeats(run.followers)[TRAINER].state == f"update {update} on batch {update}, delay {[0, 1, 1][update]}"
     assert [stored.batch for stored in checked] == [0, 1, 2]
+
+
+def test_what_a_follower_logged_of_its_rewards_is_of_the_update_that_trains_on_the_batch(run):
+    for batch, logged in enumerate(({"tries": 2.5}, {})):
+        record = replace(METADATA, reward_log=logged)
+        write_shard(run.rollouts / f"b{batch:06d}-v000000.parquet", make_rollouts(batch=batch, version=0), record)
+    source = make_source(run)
+    for wanted in ({"reward/log/tries": 2.5}, {}):
+        source.launch(0)
+        source.take(0)
+        assert {name: value for name, value in source.metrics().items() if name.startswith("reward/")} == wanted
 
 
 def test_a_resumed_source_leaves_used_batches_alone(run):

@@ -120,7 +120,8 @@ class _PolicyWork:
         rows, ready_at = made.rows, time.time()
         for row in rows:
             row.launched_at, row.ready_at = launched_at, ready_at
-        write_shard(path, rows, replace(metadata, set_aside=made.set_aside))
+        logged = dict(self._maker.reward.metrics())
+        write_shard(path, rows, replace(metadata, set_aside=made.set_aside, reward_log=logged))
         if not self._noise_reported:
             self._noise_reported = True
             if noise := measure_noise(rows):

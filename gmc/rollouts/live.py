@@ -56,6 +56,7 @@ class LiveSource(RolloutSource):
         self._used = UsedBatches()
         self._frontier = Frontier(run)
         self._set_aside = SetAsideAccount()
+        self._logged: dict[str, float] = {}
         self._next: StoredShard | None = None
         self._read: list[list[Rollout]] = []
         self._heartbeat = heartbeat
@@ -73,11 +74,11 @@ class LiveSource(RolloutSource):
         return None
 
     def metrics(self) -> dict[str, float]:
-        """The groups waiting, and those set aside when the batches used so far were made.
+        """The groups waiting, those set aside when the batches used so far were made, and what rewards logged of the last one.
 
         Batches are trained on in the order they were launched, so no length is favored.
         """
-        return {"rollouts/groups_waiting": float(self.waiting), **self._set_aside.metrics()}
+        return {"rollouts/groups_waiting": float(self.waiting), **self._set_aside.metrics(), **self._logged}
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing: live delays are measured, so used.jsonl and the shards say it all."""
@@ -109,7 +110,9 @@ class LiveSource(RolloutSource):
         stored, self._next = self._next, None
         self._write_heartbeat(f"update {update} on batch {stored.batch}, delay {delay_of(update, stored.version)}")
         self._used.add(stored.batch)
-        self._set_aside.add(read_metadata(stored.path).set_aside)
+        metadata = read_metadata(stored.path)
+        self._set_aside.add(metadata.set_aside)
+        self._logged = {f"reward/log/{name}": value for name, value in metadata.reward_log.items()}
         groups_PG, self._read = self._read or self._read_groups(stored), []
         return groups_PG
 

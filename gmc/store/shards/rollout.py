@@ -66,7 +66,8 @@ class ShardMetadata:
     sampling: every sampling value as text; logprob_kinds: which of "engine", "trainer" the file holds. rewards: what was
     rewarded, as the setting reward.parts says it; empty where that is not known. reward_parts: the parts' names.
     resample_equal: how many further prompts might be asked in place of groups with equal rewards, None where that is not known;
-    set_aside: the groups that were so replaced, or came in vain.
+    set_aside: the groups that were so replaced, or came in vain. reward_log: what reward functions logged of this batch, where
+    a follower made it.
     """
 
     run_id: str
@@ -86,5 +87,6 @@ class ShardMetadata:
     reward_parts: tuple[str, ...] = ()
     resample_equal: int | None = None
     set_aside: tuple[SetAside, ...] = ()
+    reward_log: dict[str, float] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     extra: dict[str, str] = field(default_factory=dict)
