@@ -12,7 +12,8 @@ from gmc.grading.extract import extract
 from gmc.grading.thinking import opens_thinking
 from gmc.problems.base import Problem
 from gmc.rewards.math import Math
-from gmc.rollouts.respond import Asked, respond
+from gmc.rollouts.asked import Asked
+from gmc.rollouts.respond import respond
 
 pytestmark = pytest.mark.unit
 

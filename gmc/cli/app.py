@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 import gmc
 from gmc.cli.delays import delays_app
 from gmc.cli.doctor import doctor
+from gmc.cli.environments import environments_app
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
 from gmc.cli.export import export
@@ -115,6 +116,7 @@ _GROUPS = {
     "estimators": estimators_app,
     "delays": delays_app,
     "rewards": rewards_app,
+    "environments": environments_app,
     "shards": shards_app,
 }
 for _name, _group in _GROUPS.items():

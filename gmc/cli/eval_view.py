@@ -7,6 +7,7 @@ from gmc.cli.eval_verdict import verdict_lines
 from gmc.cli.output import print_json, stderr, write_line
 from gmc.cli.progress import progress_bar
 from gmc.config.settings import RunSettings
+from gmc.environments.build import is_binary
 from gmc.evaluation.compare import Comparison
 from gmc.evaluation.curve import write_curve
 from gmc.evaluation.report import (
@@ -22,7 +23,6 @@ from gmc.evaluation.run import Evaluation, evaluate_run
 from gmc.evaluation.runner import Progress
 from gmc.evaluation.spec import Task
 from gmc.evaluation.subjects import BASE_LABEL, Candidate
-from gmc.rewards.build import is_binary
 
 
 def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) -> None:
@@ -31,7 +31,7 @@ def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) ->
 
         def watch(candidate: Candidate, task: Task) -> Progress:
             bars.close()
-            binary = is_binary(task.spec.reward)
+            binary = is_binary(task.spec.reward, task.spec.environment)
             bar = bars.enter_context(progress_bar(f"{task.benchmark.name} {candidate.label}", task.responses, "resp"))
 
             def progress(share: float | None, new: int) -> None:

@@ -5,7 +5,7 @@ PANELS = {
     LOOP: ("rollout", "train", "eval", "simulate-delay"),
     LOOK: ("status", "runs", "samples", "grade", "shards"),
     LABORATORY: ("lab",),
-    PLUGINS: ("estimators", "delays", "rewards"),
+    PLUGINS: ("estimators", "delays", "rewards", "environments"),
     MACHINE: ("export", "fleet", "doctor"),
 }
 """The commands by panel of the help, in its order."""
@@ -27,6 +27,7 @@ EXAMPLES = {
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
     "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
+    "environments": ("gmc environments show retry", "gmc environments new my-world"),
     "export": ("gmc export runs/demo --to demo-policy", "gmc export runs/demo --to hf://me/demo --policy best --write"),
     "fleet": (
         "gmc fleet --run runs/live --followers 2",

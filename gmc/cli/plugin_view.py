@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gmc.config.fields import allowed_values, default_text
 from gmc.registry import Plugin
 
 T = TypeVar("T")
@@ -36,3 +39,25 @@ def plugin_tables(
 def unwrapped(text: str) -> str:
     """Paragraphs of a docstring as single lines, so that the terminal wraps them."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def settings_record(settings: type[BaseModel]) -> list[dict[str, Any]]:
+    """What a plug-in's settings are, one record each."""
+    return [
+        {"name": name, "default": _default(field), "allowed": allowed_values(field), "meaning": field.description}
+        for name, field in settings.model_fields.items()
+    ]
+
+
+def _default(field: FieldInfo) -> str:
+    return "none, must be given" if field.is_required() else default_text(field)
+
+
+def settings_table(settings: Sequence[Mapping[str, Any]]) -> Table:
+    """The same for a terminal."""
+    table = Table(box=None, pad_edge=False, padding=(1, 2, 0, 0))
+    for title in ("setting", "default", "allowed", "meaning"):
+        table.add_column(title, overflow="fold")
+    for setting in settings:
+        table.add_row(*(Text(str(setting[key])) for key in ("name", "default", "allowed", "meaning")))
+    return table

@@ -9,9 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gmc.cli.plugin_view import plugin_tables, unwrapped
+from gmc.cli.plugin_view import plugin_tables, settings_record, settings_table, unwrapped
 from gmc.cli.streams import shown
-from gmc.config.fields import allowed_values, default_text
 from gmc.generation.trying import Trial
 from gmc.registry import Plugin
 from gmc.rewards.base import Reward
@@ -47,17 +46,10 @@ def show_record(reward: type[Reward]) -> dict[str, Any]:
         "summary": reward.summary,
         "origin": origin(reward),
         "binary": reward.binary,
-        "settings": [
-            {"name": name, "default": _default(field), "allowed": allowed_values(field), "meaning": field.description}
-            for name, field in reward.Settings.model_fields.items()
-        ],
+        "settings": settings_record(reward.Settings),
         "code": f"{reward.__module__}:{reward.__name__}",
         "description": inspect.cleandoc(reward.__doc__ or ""),
     }
-
-
-def _default(field: Any) -> str:
-    return "none, must be given" if field.is_required() else default_text(field)
 
 
 def show_view(reward: type[Reward]) -> Group:
@@ -74,12 +66,7 @@ def show_view(reward: type[Reward]) -> Group:
     parts: list[RenderableType] = [Text(f"{reward.name}: {reward.summary}", style="bold")]
     parts += [Padding(Text(unwrapped(record["description"])), (1, 0)), facts]
     if record["settings"]:
-        table = Table(box=None, pad_edge=False, padding=(1, 2, 0, 0))
-        for title in ("setting", "default", "allowed", "meaning"):
-            table.add_column(title, overflow="fold")
-        for setting in record["settings"]:
-            table.add_row(*(Text(str(setting[key])) for key in ("name", "default", "allowed", "meaning")))
-        parts.append(table)
+        parts.append(settings_table(record["settings"]))
     return Group(*parts)
 
 

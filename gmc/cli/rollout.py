@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         "question_field",
         "answer_field",
         "reward",
+        "environment",
         "batches",
         "prompts",
         "group_size",

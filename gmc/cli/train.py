@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         "question_field",
         "answer_field",
         "reward",
+        "environment",
         "prompts",
         "group_size",
         "engine",

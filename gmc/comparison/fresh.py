@@ -16,8 +16,9 @@ from gmc.gradients.rule_gradient import model_gradient
 from gmc.problems.base import Problem
 from gmc.rewards.math import Math
 from gmc.rewards.specs import parse_reward
+from gmc.rollouts.asked import Asked
 from gmc.rollouts.maker import sampling_seed
-from gmc.rollouts.respond import Asked, respond
+from gmc.rollouts.respond import respond
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.rollout import ShardMetadata
 

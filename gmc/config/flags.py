@@ -19,6 +19,7 @@ SETTING_OF = {
     "question_field": "problems.question_field",
     "answer_field": "problems.answer_field",
     "reward": "reward.parts",
+    "environment": "rollout.environment",
     "batches": "rollout.batches",
     "prompts": "rollout.prompts",
     "group_size": "rollout.group_size",
@@ -42,6 +43,7 @@ EVAL_SETTING_OF = {
     "max_tokens": "eval.max_tokens",
     "seed": "eval.seed",
     "reward": "reward.parts",
+    "environment": "rollout.environment",
     "engine": "rollout.engine",
 }
 """The same for `gmc eval`, whose sampling is its own."""

@@ -106,6 +106,10 @@ class RolloutSettings(Section):
     resample_equal: int = Field(
         0, ge=0, description="K, further prompts a batch that may be asked in place of groups with equal rewards; 0: none"
     )
+    environment: str = Field(
+        "single",
+        description="what answers the model between its turns: NAME or NAME(setting=value); gmc environments lists all",
+    )
     batches: Count = Field(16, description="launch batches that `gmc rollout` writes")
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
     entropies: Annotated[bool, Derived("estimator.name", "rule", "true if the rule needs them")] = Field(

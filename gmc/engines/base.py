@@ -5,7 +5,7 @@ Token ids go in and token ids come out: decoding and encoding again changes toke
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -31,6 +31,12 @@ class Completion:
     token_ids: list[int]
     logprobs: list[float]
     finish_reason: str
+
+    def cut(self, tokens: int) -> "Completion":
+        """The completion as if no more than so many tokens had been allowed."""
+        if len(self.token_ids) <= tokens:
+            return self
+        return Completion(self.token_ids[:tokens], self.logprobs[:tokens], "length")
 
 
 @dataclass
@@ -82,6 +88,8 @@ class Engine(ABC):
     extends: ClassVar[bool] = False
 
     version: str
+    context_tokens: int | None = None
+    """Longest prompt and response together, in tokens; None where the engine sets no limit."""
 
     @classmethod
     def build(
@@ -129,6 +137,32 @@ class Engine(ABC):
     def flight(self, partials: Sequence[Partial], *, sampling: Sampling) -> Ongoing:
         """All these responses in one decoding batch; they are changed in place. Raises `UsageError` when they do not fit."""
         raise NotImplementedError(f"engine {self.name} does not extend responses")
+
+    def resume(
+        self, contexts: Sequence[Sequence[int]], *, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One further turn of each of these texts: at most `limits[i]` tokens behind `contexts[i]`, drawn by `seeds[i]`.
+
+        `sampling.max_tokens` does not count, and a context has room for its limit. The default samples all with the largest
+        limit that their contexts leave room for and cuts each at its own, which draws from the same distribution: what comes
+        before a cut does not depend on it. An engine that can limit each text by itself, or that holds the contexts already,
+        does better to say so here.
+        """
+        completions: dict[int, Completion] = {}
+        while left := [index for index in range(len(contexts)) if index not in completions]:
+            tokens = max(limits[index] for index in left)
+            room = self.context_tokens
+            # The text of the largest limit has room for it, so there is always one.
+            together = [index for index in left if room is None or len(contexts[index]) + tokens <= room]
+            groups = self.generate(
+                [contexts[index] for index in together],
+                group_size=1,
+                sampling=replace(sampling, max_tokens=tokens),
+                seeds=[seeds[index] for index in together],
+            )
+            for index, (completion,) in zip(together, groups, strict=True):
+                completions[index] = completion.cut(limits[index])
+        return [completions[index] for index in range(len(contexts))]
 
     @abstractmethod
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:

@@ -50,6 +50,7 @@ class TransformersEngine(Engine):
         self, model: LanguageModel, *, compute_dtype: torch.dtype | None = None, cache_bytes: int | None = None
     ) -> None:
         self._model = model
+        self.context_tokens = model.context_tokens
         self._compute_dtype = compute_dtype
         self._cache_bytes = _default_cache_bytes(model.device) if cache_bytes is None else cache_bytes
         self._decoding = self._choose_decoding()

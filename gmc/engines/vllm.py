@@ -5,6 +5,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ class VllmEngine(Engine):
             memory_share=memory_share,
             max_model_len=max_model_len,
         )
+        self.context_tokens = self.max_model_len
         self.load_weights(model.weights())
 
     @classmethod
@@ -99,10 +101,29 @@ class VllmEngine(Engine):
         `sampling.max_tokens` of the context, and a temperature that vLLM would change.
         """
         self._check(prompts, group_size, sampling, seeds)
+        requests = [self._parameters(sampling, group_size, seed) for seed in seeds]
+        return self._complete(prompts, requests, sampling, progress)
+
+    def resume(
+        self, contexts: Sequence[Sequence[int]], *, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One further turn of each text, each with a limit of its own; its keys and values are still in the prefix cache."""
+        turns = [replace(sampling, max_tokens=limit) for limit in limits]
+        for context, turn, seed in zip(contexts, turns, seeds, strict=True):
+            self._check([context], 1, turn, [seed])
+        requests = [self._parameters(turn, 1, seed) for turn, seed in zip(turns, seeds, strict=True)]
+        return [completion for (completion,) in self._complete(contexts, requests, sampling, None)]
+
+    def _complete(
+        self,
+        prompts: Sequence[Sequence[int]],
+        requests: Sequence[Any],
+        sampling: Sampling,
+        progress: Callable[[int], None] | None,
+    ) -> list[list[Completion]]:
         engine = self._llm.llm_engine
         self._calls += 1
-        for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
-            params = self._parameters(sampling, group_size, seed)
+        for index, (prompt, params) in enumerate(zip(prompts, requests, strict=True)):
             engine.add_request(f"{self._calls}-{index}", {"prompt_token_ids": list(prompt)}, params)
         completions: list[list[Completion]] = [[] for _ in prompts]
         while engine.has_unfinished_requests():
@@ -111,7 +132,7 @@ class VllmEngine(Engine):
                     index = int(output.request_id.split("-")[1])
                     completions[index] = [self._completion(sample, sampling) for sample in output.outputs]
                     if progress is not None:
-                        progress(group_size)
+                        progress(len(output.outputs))
         return completions
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from gmc.config.layers import CHOSEN, DEFAULT, RUN
+from gmc.environments.build import is_binary
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
-from gmc.rewards.build import is_binary
 from gmc.store.files import strict_json
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
@@ -43,7 +43,7 @@ class TrainedRun:
     @property
     def binary(self) -> bool:
         """Whether its rewards are shares of right answers, as far as its settings tell."""
-        return is_binary(self.settings.get("reward.parts", ("math",)))
+        return is_binary(self.settings.get("reward.parts", ("math",)), self.settings.get("rollout.environment", "single"))
 
     def final_reward(self, window: int) -> float:
         """Mean reward of the last `window` updates."""

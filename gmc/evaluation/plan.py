@@ -47,6 +47,7 @@ def make_task(benchmark: Benchmark, settings: RunSettings, request: Request) -> 
         seed=evaluation.seed,
         reward=parts,
         reward_code=tuple(settings.reward.code),
+        environment=settings.rollout.environment,
         batch_sequences=request.batch_sequences,
     )
     # Nobody asked for a length where it comes from the model.

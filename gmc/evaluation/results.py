@@ -61,6 +61,7 @@ def read_result(path: Path) -> Result:
     read_format(scores_path, record)
     if "strict" in record["spec"]:  # gmc 0.1, which had the reward math and this setting of it
         record["spec"] |= {"reward": [f"math(strict={record['spec'].pop('strict')})"], "reward_code": []}
+    record["spec"].setdefault("environment", "single")  # before 0.3 there was no other
     return Result(scores_path, record)
 
 

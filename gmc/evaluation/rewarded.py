@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gmc.environments.base import Environment
 from gmc.errors import UsageError
 from gmc.rewards.combined import CombinedReward
 
@@ -20,9 +21,10 @@ class Rewarded:
     binary_parts: tuple[bool, ...] = (True,)
 
     @classmethod
-    def of(cls, reward: CombinedReward) -> "Rewarded":
-        """What a reward says of itself, once its functions have started."""
-        return cls(tuple(reward.labels), reward.is_binary, tuple(part.reward.binary for part in reward.parts))
+    def of(cls, reward: CombinedReward, environment: Environment) -> "Rewarded":
+        """What a reward says of itself, once its functions have started, in an environment that may change what it gives."""
+        binary = reward.is_binary and environment.keeps_rewards
+        return cls(tuple(reward.labels), binary, tuple(part.reward.binary for part in reward.parts))
 
     @classmethod
     def read(cls, record: Mapping[str, Any] | None) -> "Rewarded":

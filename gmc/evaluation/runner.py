@@ -13,11 +13,12 @@ from gmc.evaluation.results import PartialResult, Result
 from gmc.evaluation.rewarded import Rewarded
 from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
 from gmc.evaluation.scores import count_outcomes, problem_scores, score_estimates
-from gmc.evaluation.spec import EvalSpec, Task, description
+from gmc.evaluation.spec import Task, description
 from gmc.evaluation.subjects import Subject
 from gmc.problems.templates import get_template
 from gmc.rewards.combined import CombinedReward
-from gmc.rollouts.respond import Asked, Response, respond
+from gmc.rollouts.asked import Asked
+from gmc.rollouts.respond import Response, respond
 from gmc.store.formats import stamp
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def evaluate(
     samples, as those of an uninterrupted one. Raises `UsageError` when a prompt leaves no room for a response, `GmcError` when
     every answer check of a chunk crashed, and whatever the reward raises.
     """
-    rewarded = Rewarded.of(reward)
+    rewarded = Rewarded.of(reward, task.environment)
     if task.spec.pass_k:
         rewarded.require_binary("--pass-k")
     asked = ask(tokenizer, task)
@@ -66,7 +67,7 @@ def evaluate(
         if partial.has(number):
             report(len(partial.read(number)))
         else:
-            partial.write(number, answer(engine, tokenizer, reward, task.spec, chunk, report))
+            partial.write(number, answer(engine, tokenizer, reward, task, chunk, report))
         samples += partial.read(number)
     progress(_mean_reward(samples), 0)
     return partial.finish(len(chunks), record(samples))
@@ -75,7 +76,7 @@ def evaluate(
 def ask(tokenizer: "PreTrainedTokenizerBase", task: Task) -> list[Asked]:
     """Every problem's prompt. Raises `UsageError` when the tokenizer cannot express one."""
     template = get_template(task.spec.template_id)
-    return [Asked.of(problem, template, tokenizer) for problem in task.problems.problems]
+    return [Asked.of(problem, template, tokenizer, task.environment) for problem in task.problems.problems]
 
 
 def in_chunks(task: Task, asked: Sequence[Asked]) -> list[Sequence[Asked]]:
@@ -107,14 +108,14 @@ def answer(
     engine: Engine,
     tokenizer: "PreTrainedTokenizerBase",
     reward: CombinedReward,
-    spec: EvalSpec,
+    task: Task,
     chunk: Sequence[Asked],
     progress: Callable[[int], None],
 ) -> list[Sample]:
     """Rewarded samples of a chunk, in problem order, each problem's n samples before its greedy one."""
-    seeds = [_seed(spec.seed, spec.benchmark, asked.problem.problem_id) for asked in chunk]
+    seeds = [_seed(task.spec.seed, task.spec.benchmark, asked.problem.problem_id) for asked in chunk]
     samples: list[list[Sample]] = [[] for _ in chunk]
-    for decoding, count, sampling in spec.decodings():
+    for decoding, count, sampling in task.spec.decodings():
         answered = respond(
             engine,
             tokenizer,
@@ -124,6 +125,7 @@ def answer(
             sampling=sampling,
             seeds=seeds,
             progress=progress,
+            environment=task.environment,
         )
         for own, asked, responses in zip(samples, chunk, answered, strict=True):
             own += [_sample(asked, decoding, number, response, reward.labels) for number, response in enumerate(responses)]
@@ -152,6 +154,7 @@ def _sample(asked: Asked, decoding: str, number: int, response: Response, labels
         reward_parts=[score.parts[label] for label in labels],
         status=score.status,
         note=score.note,
+        response_mask=response.mask,
     )
 
 

@@ -27,7 +27,7 @@ class Sample:
 
     decoding: "sampled" or "greedy"; sample: number within the problem and decoding, from 0. answer: the gold; prediction: the
     answer found or None; reward, reward_parts, status, note: see `gmc.rewards.base.Score`. Ids are the record; texts are for
-    people.
+    people. response_mask: which tokens of the response the model sampled, None when it sampled all.
     """
 
     problem_id: str
@@ -46,6 +46,12 @@ class Sample:
     reward_parts: list[float]
     status: str
     note: str | None
+    response_mask: list[bool] | None = None
+
+    @property
+    def sampled_tokens(self) -> int:
+        """How many tokens the model sampled."""
+        return len(self.response_token_ids) if self.response_mask is None else sum(self.response_mask)
 
 
 _ARROW: dict[Any, pa.DataType] = {
@@ -55,10 +61,13 @@ _ARROW: dict[Any, pa.DataType] = {
     list[float]: pa.list_(pa.float32()),
     int: pa.int32(),
     list[int]: pa.list_(pa.int32()),
+    list[bool] | None: pa.list_(pa.bool_()),
 }
 OLD_COLUMNS = ("correct", "grade", "tier")
 NEW_COLUMNS = {"reward", "reward_parts", "status", "note"}
 """What stands in place of the three columns of gmc 0.1."""
+MASK = "response_mask"
+"""A column that files before 0.3 lack: every token was sampled."""
 SCHEMA = pa.schema([(field.name, _ARROW[field.type]) for field in fields(Sample)])
 
 
@@ -86,10 +95,11 @@ def read_samples(path: Path) -> list[Sample]:
     try:
         present = set(pq.read_schema(path).names)
         old = present >= set(OLD_COLUMNS)
-        missing = sorted(set(SCHEMA.names) - present - (NEW_COLUMNS if old else set()))
+        wanted = set(SCHEMA.names) - ({MASK} - present)
+        missing = sorted(wanted - present - (NEW_COLUMNS if old else set()))
         if missing:
             raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
-        table = pq.read_table(path, columns=[*sorted(set(SCHEMA.names) - NEW_COLUMNS), *OLD_COLUMNS] if old else SCHEMA.names)
+        table = pq.read_table(path, columns=[*sorted(wanted - NEW_COLUMNS), *OLD_COLUMNS] if old else sorted(wanted))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (pa.ArrowException, OSError) as error:

@@ -135,7 +135,7 @@ def count_outcomes(samples: Sequence[Sample]) -> Counts:
         unparseable_share=statuses.count("unparseable") / total,
         timeouts=statuses.count("timeout"),
         crashes=statuses.count("crash"),
-        mean_response_tokens=sum(len(sample.response_token_ids) for sample in samples) / total,
+        mean_response_tokens=sum(sample.sampled_tokens for sample in samples) / total,
     )
 
 

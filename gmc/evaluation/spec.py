@@ -3,9 +3,12 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from gmc.config.sampling import Sampling
+from gmc.environments.base import Environment
+from gmc.environments.build import build_environment
 from gmc.errors import UsageError
 from gmc.evaluation.samples import GREEDY, SAMPLED
 from gmc.evaluation.subjects import Subject
@@ -23,6 +26,7 @@ class EvalSpec:
     """How a benchmark is asked and answered.
 
     samples: n of avg@n (0: greedy only); reward: what is rewarded, as `reward.parts` says it; reward_code: see `reward.code`.
+    environment: what answers the model between its turns, as `rollout.environment` says it.
     batch_sequences: responses generated in one call of the engine; it is part of the description because the rounding of
     batched arithmetic depends on it.
     """
@@ -38,6 +42,7 @@ class EvalSpec:
     seed: int = 0
     reward: tuple[str, ...] = ("math(strict=True)",)
     reward_code: tuple[str, ...] = ()
+    environment: str = "single"
     batch_sequences: int = 256
 
     def __post_init__(self) -> None:
@@ -81,6 +86,11 @@ class Task:
     problems: ProblemSet
     spec: EvalSpec
     fit_length: bool = False
+
+    @cached_property
+    def environment(self) -> Environment:
+        """What answers the model."""
+        return build_environment(self.spec.environment)
 
     @property
     def responses(self) -> int:

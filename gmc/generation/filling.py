@@ -95,7 +95,7 @@ def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Calla
         responses=count,
         made=made,
         cut_off=sum(row.cut_off for row in rows) / count,
-        accuracy=mean_reward if maker.reward.is_binary else None,
+        accuracy=mean_reward if maker.reward.is_binary and maker.environment.keeps_rewards else None,
         mean_reward=mean_reward,
         mean_length=sum(row.length for row in rows) / count,
         set_aside=set_aside,

@@ -15,8 +15,9 @@ from gmc.resolving.build import build_engine, build_model, build_problems, build
 from gmc.rewards.base import Reward, Sample, Score, TrainerState
 from gmc.rewards.combined import CombinedReward
 from gmc.rewards.function import FunctionReward
+from gmc.rollouts.asked import Asked
 from gmc.rollouts.maker import sampling_seed
-from gmc.rollouts.respond import Asked, respond
+from gmc.rollouts.respond import respond
 
 
 @dataclass(frozen=True)

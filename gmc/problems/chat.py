@@ -20,7 +20,33 @@ def render_chat(text: str, question: str, tokenizer: "PreTrainedTokenizerBase", 
     """
     if not tokenizer.chat_template:
         raise UsageError("this model's tokenizer has no chat template; use another template")
-    conversation = [{"role": "user", "content": text}]
+    rendered = _rendered([{"role": "user", "content": text}], tokenizer, today)
+    if "".join(question.split()) not in "".join(str(rendered).split()):
+        raise UsageError(
+            "this model's chat template leaves the question out (it may want messages of another form); "
+            "correct its chat_template, or use another template"
+        )
+    return rendered
+
+
+def render_reply(reply: str, role: str, tokenizer: "PreTrainedTokenizerBase") -> str:
+    """What a chat template writes between the end of what a model said and the beginning of what it says next.
+
+    reply: what it is told, in a turn of `role`. Raises `UsageError` as `render_chat`, and for a template that cannot be cut
+    behind a turn of the model because it writes that turn in another way, or leaves the reply out.
+    """
+    said = "so-it-said"
+    conversation = [{"role": "user", "content": "?"}, {"role": "assistant", "content": said}, {"role": role, "content": reply}]
+    before, found, after = _rendered(conversation, tokenizer, TODAY).rpartition(said)
+    if not found or said in before or "".join(reply.split()) not in "".join(after.split()):
+        raise UsageError(
+            f"this model's chat template does not write a turn of role {role} behind the model's; use an environment that "
+            "answers inline, correct the chat_template, or use another template"
+        )
+    return after
+
+
+def _rendered(conversation: list[dict[str, str]], tokenizer: "PreTrainedTokenizerBase", today: datetime) -> str:
     try:
         rendered: Any = tokenizer.apply_chat_template(
             conversation, tokenize=False, add_generation_prompt=True, strftime_now=today.strftime
@@ -31,11 +57,6 @@ def render_chat(text: str, question: str, tokenizer: "PreTrainedTokenizerBase", 
             f"this model's chat template fails: {type(error).__name__}: {reason}; "
             "correct its chat_template, or use another template"
         ) from error
-    if "".join(question.split()) not in "".join(str(rendered).split()):
-        raise UsageError(
-            "this model's chat template leaves the question out (it may want messages of another form); "
-            "correct its chat_template, or use another template"
-        )
     return str(rendered)
 
 

@@ -1,19 +1,30 @@
 """Problems whose prompts leave no room for a response."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gmc.errors import DataError, UsageError
-from gmc.problems.base import ProblemSet
+from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import TEMPLATES, Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+def _question(problem: Problem) -> str:
+    return problem.question
+
+
 def drop_long_prompts(
-    problems: ProblemSet, template: Template, tokenizer: "PreTrainedTokenizerBase", longest: int
+    problems: ProblemSet,
+    template: Template,
+    tokenizer: "PreTrainedTokenizerBase",
+    longest: int,
+    asking: Callable[[Problem], str] = _question,
 ) -> ProblemSet:
     """The problems whose prompt has at most `longest` tokens, in order; a note counts the others. No prompt is ever cut.
+
+    asking: what is really asked of a problem, where that is not its question alone.
 
     Raises `DataError` when none is left, `UsageError` when no prompt at all could fit.
     """
@@ -27,7 +38,7 @@ def drop_long_prompts(
         # No tokenizer makes two tokens of a byte, so most prompts need not be encoded to be known as short enough.
         return 2 * len(prompt.encode()) <= longest or len(template.encode(prompt, tokenizer, question)) <= longest
 
-    kept = [problem for problem in problems.problems if fits(problem.question)]
+    kept = [problem for problem in problems.problems if fits(asking(problem))]
     dropped = len(problems) - len(kept)
     if not dropped:
         return problems

@@ -5,17 +5,17 @@ has seen examples goes on to write the next problem. The id stands in every shar
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gmc.config.fields import EMBEDDED
 from gmc.errors import UsageError
 from gmc.problems.arithmetic import PROMPT
-from gmc.problems.chat import render_chat
+from gmc.problems.chat import render_chat, render_reply
 from gmc.problems.checks import normalize_question
 from gmc.problems.shots import BOXED_SHOTS, MINERVA_SHOTS, Shot
-from gmc.problems.tokens import chat_ids, plain_ids
+from gmc.problems.tokens import chat_ids, plain_ids, text_ids
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,13 +28,15 @@ class Template:
     """A way to write the prompt for a question.
 
     template_id: its versioned name; stop: strings that end a response; write: question to text; chat: whether the model's own
-    chat template is applied to that text.
+    chat template is applied to that text. follow: what an environment answers to text, behind the response that it answers
+    (a chat template writes its own turn).
     """
 
     template_id: str
     stop: tuple[str, ...]
     write: Callable[[str], str]
     chat: bool = False
+    follow: Callable[[str], str] = lambda reply: f"\n\nProblem:\n{reply}\n\nSolution:\n"
 
     def render(self, question: str, tokenizer: "PreTrainedTokenizerBase") -> str:
         """The prompt as text. Raises `UsageError` when a chat template is wanted and the tokenizer has none that works."""
@@ -57,6 +59,23 @@ class Template:
         with self._named():
             return chat_ids(prompt, question, tokenizer) if self.chat else plain_ids(prompt, tokenizer)
 
+    def reply_ids(
+        self, reply: str, said: Sequence[int], tokenizer: "PreTrainedTokenizerBase", *, role: str, inline: bool
+    ) -> list[int]:
+        """What an environment answers as the token ids that follow the response `said`: never those of the response itself.
+
+        role: of the turn under a chat template; inline: whether the reply stands right behind the response, as it is. Control
+        tokens that a reply spells are plain characters. Raises `UsageError` as `encode`.
+        """
+        with self._named():
+            if inline:
+                return text_ids(reply, tokenizer)
+            if not self.chat:
+                return text_ids(self.follow(reply), tokenizer)
+            ids = chat_ids(render_reply(reply, role, tokenizer), reply, tokenizer)
+            # The end of the model's turn is there already where the model has sampled it.
+            return ids[1:] if said and ids and ids[0] == said[-1] else ids
+
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
         try:
@@ -77,7 +96,12 @@ def _with_shots(shots: tuple[Shot, ...], question: str) -> str:
 TEMPLATES = {
     template.template_id: template
     for template in (
-        Template("arithmetic-v1", (), lambda question: PROMPT.format(question=question)),
+        Template(
+            "arithmetic-v1",
+            (),
+            lambda question: PROMPT.format(question=question),
+            follow=lambda reply: "\n" + PROMPT.format(question=reply),
+        ),
         Template("boxed-v1", ("\nProblem:",), lambda question: f"{INSTRUCTION}\n\nProblem:\n{question}\n\nSolution:\n"),
         Template("math-two-shot-v1", ("\nProblem:",), lambda question: _with_shots(BOXED_SHOTS, question)),
         Template(

@@ -25,6 +25,16 @@ def plain_ids(prompt: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     return token_ids
 
 
+def text_ids(text: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
+    """Ids of a text in the middle of others: no control token before, behind or within it.
+
+    Raises `UsageError` for a character that the tokenizer cannot express.
+    """
+    token_ids = _ids(text, tokenizer, add_special_tokens=False, split_special_tokens=True)
+    _require_known(token_ids, text, tokenizer)
+    return token_ids
+
+
 def chat_ids(prompt: str, question: str, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
     """Ids of what a chat template wrote: its control tokens are read as such, those spelled inside the question are not.
 

@@ -10,6 +10,7 @@ import torch
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.engines.registry import load_engine
+from gmc.environments.build import build_environment
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.registry import build_estimator
@@ -143,11 +144,13 @@ def build_maker(
 
     Raises `UsageError` or `DataError` for bad problems, `GmcError` for a reward function that cannot be imported.
     """
-    reward = build_rewards(settings)
+    reward, environment = build_rewards(settings), build_environment(settings.rollout.environment)
     template, problem_set = get_template(settings.problems.template), build_problems(settings, reward)
     if model.context_tokens is not None:
         room = model.context_tokens - settings.rollout.max_tokens
-        problem_set = drop_long_prompts(problem_set, template, model.tokenizer, room)
+        problem_set = drop_long_prompts(
+            problem_set, template, model.tokenizer, room, lambda problem: environment.start(problem).question
+        )
     log_prompt_notes(template, model)
     reward.start()  # last: what could be refused without a process has been
     return RolloutMaker(
@@ -158,6 +161,7 @@ def build_maker(
         template=template,
         engine=engine,
         reward=reward,
+        environment=environment,
         scorer=scorer if settings.rollout.logprobs == "trainer" else None,
         ranks=ranks,
     )

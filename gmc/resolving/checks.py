@@ -4,6 +4,7 @@ from gmc.config.settings import RunSettings
 from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
 from gmc.engines.registry import load_engine
+from gmc.environments.build import build_environment
 from gmc.errors import UsageError
 from gmc.problems.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmark
 
@@ -68,4 +69,9 @@ def _check_whole_batches(settings: RunSettings, what: str) -> None:
         raise UsageError(
             f"{what}: rollout.resample_equal asks further prompts when a batch is whole, and here later versions would begin "
             "them; set it to 0"
+        )
+    if build_environment(settings.rollout.environment).replies:
+        raise UsageError(
+            f"{what}: --environment {settings.rollout.environment} answers whole turns, and a response in flight may pause "
+            "within one; use --environment single, or another delay"
         )

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gmc.config.fields import ByModel, derived
 from gmc.config.layers import DEFAULT, FIELDS, Layers, flatten, lay, unflatten
 from gmc.config.settings import OTHERS, RunSettings
+from gmc.environments.build import complete as complete_environment
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
@@ -26,6 +27,7 @@ from gmc.rewards.build import code_hashes, complete
 
 RULE = "estimator."
 DEVICE = "device"
+ENVIRONMENT = "rollout.environment"
 
 
 def resolve(layers: Layers) -> RunSettings:
@@ -38,6 +40,7 @@ def resolve(layers: Layers) -> RunSettings:
     rule = _build_rule(values)
     _fill_rule(rule, values, origins)
     _fill_reward(values, origins)
+    _fill_environment(values, origins)
     for key, field in FIELDS.items():
         choice = derived(field)
         if key in values or key == "estimator":
@@ -131,6 +134,13 @@ def _fill_reward(values: dict[str, Any], origins: dict[str, str]) -> None:
             f"{changed}: changed since the run began with it; restore the file, or go on with the new one by "
             "--set reward.code=auto"
         )
+
+
+def _fill_environment(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Every setting of the environment."""
+    said = values.get(ENVIRONMENT, FIELDS[ENVIRONMENT].default)
+    values[ENVIRONMENT] = complete_environment(said) if isinstance(said, str) else said
+    origins.setdefault(ENVIRONMENT, DEFAULT)
 
 
 def _fill_samples(values: dict[str, Any], origins: dict[str, str]) -> None:

@@ -56,7 +56,7 @@ def complete(texts: Sequence[str]) -> list[str]:
     return found
 
 
-def is_binary(texts: Sequence[str]) -> bool:
+def is_binary_reward(texts: Sequence[str]) -> bool:
     """Whether the sum can only be 0 or 1, as far as that is known without importing anybody's function."""
     specs = [parse_reward(text) for text in texts]
     return len(specs) == 1 and specs[0].weight == 1 and not specs[0].is_function and _registered(specs[0]).binary

@@ -8,8 +8,9 @@ import numpy as np
 from gmc.engines.base import Completion, Partial
 from gmc.errors import GmcError
 from gmc.rewards.base import TrainerState
+from gmc.rollouts.asked import Asked
 from gmc.rollouts.maker import RolloutMaker, sampling_seed
-from gmc.rollouts.respond import Asked, reward_responses
+from gmc.rollouts.respond import reward_responses
 from gmc.store.shards.groups import token_ids
 from gmc.store.shards.rollout import Rollout
 

@@ -14,15 +14,17 @@ from functools import cached_property, lru_cache
 from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine
+from gmc.environments.base import Environment
 from gmc.errors import GmcError
 from gmc.models import LanguageModel, policy_hash, tokenizer_hash
-from gmc.problems.base import ProblemSet
+from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import Template
 from gmc.ranks import ALONE, Ranks
 from gmc.rewards.base import Score, TrainerState
 from gmc.rewards.combined import CombinedReward
+from gmc.rollouts.asked import Asked
 from gmc.rollouts.resampling import Made, account_of, further_problems, is_equal
-from gmc.rollouts.respond import Asked, Response, respond
+from gmc.rollouts.respond import Response, respond
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import expanded, sampled_length, token_ids
 from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
@@ -64,6 +66,7 @@ class RolloutMaker:
     template: Template
     engine: Engine
     reward: CombinedReward
+    environment: Environment
     scorer: Scorer | None
     ranks: Ranks = ALONE
     _handed_over: int | None = field(default=None, init=False)
@@ -116,7 +119,7 @@ class RolloutMaker:
         rollout, seed = self.settings.rollout, self.settings.seed
         numbers = list(problems)
         prompts = {
-            numbers[place]: Asked.of(self.problem_set.problems[problems[numbers[place]]], self.template, self.model.tokenizer)
+            numbers[place]: self._asked(self.problem_set.problems[problems[numbers[place]]])
             for place in self.ranks.share([1] * len(numbers))
         }
         groups = respond(
@@ -128,6 +131,7 @@ class RolloutMaker:
             sampling=rollout.sampling(self.template.stop),
             seeds=[sampling_seed(seed, batch, group) for group in prompts],
             progress=progress,
+            environment=self.environment,
         )
         mine = [
             self._row(batch, version, group, asked, sample, response)
@@ -139,6 +143,9 @@ class RolloutMaker:
             progress(len(rows) - len(mine))
         size = rollout.group_size
         return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def _asked(self, problem: Problem) -> Asked:
+        return Asked.of(problem, self.template, self.model.tokenizer, self.environment)
 
     def metadata(self, version: int, *, published: bool = False) -> ShardMetadata:
         """What a shard of this maker's current policy, `version`, says about itself.
@@ -166,6 +173,7 @@ class RolloutMaker:
             group_size=rollout.group_size,
             gmc_version=__version__,
             resample_equal=rollout.resample_equal,
+            environment=rollout.environment,
         )
 
     @cached_property
@@ -176,7 +184,7 @@ class RolloutMaker:
         """The P prompts of a launch batch."""
         problems = self.problem_set.problems
         indices = problem_indices(batch, self.settings.rollout.prompts, len(problems), self.settings.seed)
-        return [Asked.of(problems[index], self.template, self.model.tokenizer) for index in indices]
+        return [self._asked(problems[index]) for index in indices]
 
     def empty_row(self, batch: int, version: int, group: int, asked: Asked, sample: int) -> Rollout:
         """A response that version `version` is about to begin: nothing is sampled, scored or rewarded yet."""
@@ -208,6 +216,8 @@ class RolloutMaker:
             engine_logprobs=response.completion.logprobs,
             reward_parts=[response.score.parts[label] for label in self.reward.labels],
             note=response.score.note,
+            response_mask=response.mask,
+            turns=response.turns,
         )
 
     def _score(self, rows: Sequence[Rollout]) -> None:

@@ -52,6 +52,7 @@ class ShardCheck:
         self._start_version = settings.train.start_version
         self._rewards = tuple(settings.reward.parts)
         self._resample_equal = rollout.resample_equal
+        self._environment = rollout.environment
         self._wanted: dict[str, Any] = {
             "tokenizer hash": tokenizer_hash(model.tokenizer),
             "vocabulary size": model.vocabulary_size,
@@ -80,6 +81,11 @@ class ShardCheck:
             raise UsageError(
                 f"{stored.path}: rewarded by {' + '.join(metadata.rewards)}, this command's reward is "
                 f"{' + '.join(self._rewards)}; give --reward as it was, or use another --run"
+            )
+        if metadata.environment not in (None, self._environment):  # None: of another tool, or of gmc before 0.3
+            raise UsageError(
+                f"{stored.path}: made in the environment {metadata.environment}, this command's is {self._environment}; give "
+                "--environment as it was, or use another --run"
             )
         if metadata.resample_equal not in (None, self._resample_equal):  # None: of another tool, or of gmc before 0.3
             raise _misfit(stored.path, "rollout.resample_equal", metadata.resample_equal, self._resample_equal)

@@ -26,7 +26,7 @@ from gmc.problems.benchmarks import DATA_VARIABLE
 from gmc.resolving.build import COMPUTE_DTYPES, build_rewards
 from gmc.resolving.checks import heldout_benchmark
 from gmc.rewards.combined import CombinedReward
-from gmc.rollouts.respond import Asked
+from gmc.rollouts.asked import Asked
 from gmc.store.best import HELDOUT
 from gmc.training.place import Place
 
@@ -57,9 +57,9 @@ class HeldOut:
         samples = [
             sample
             for chunk in in_chunks(self.task, self.asked)
-            for sample in answer(self.engine, self.model.tokenizer, self.reward, self.task.spec, chunk, progress)
+            for sample in answer(self.engine, self.model.tokenizer, self.reward, self.task, chunk, progress)
         ]
-        rewarded = Rewarded.of(self.reward)
+        rewarded = Rewarded.of(self.reward, self.task.environment)
         estimates = score_estimates(problem_scores(samples, (), rewarded), self.task.spec.seed)
         name = main_score([*estimates])
         found = estimates[name]

@@ -19,7 +19,8 @@ class Rollout:
         full next-token distribution at each response token. Each has one value a response token or is None in a whole file.
     reward: what it is worth (float32); reward_parts: what each part of a reward made of several gives, NaN where one does not
         apply, by the names in the file's record. status: how the reward came about, in words. answer: the gold. prediction: the
-        answer found, or None. note: what the reward wants to be remembered of this response, or None.
+        answer found, or None. note: what the reward wants to be remembered of this response, or None. turns: what model and
+        environment said in turn, the model first; None when there was but one turn.
     launched_at, ready_at: virtual clock (updates), in live mode wall clock (Unix seconds), None when neither.
     """
 
@@ -47,6 +48,7 @@ class Rollout:
     token_versions: list[int] | None = None
     reward_parts: list[float] | None = None
     note: str | None = None
+    turns: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class ShardMetadata:
     weights_hash: SHA-256 of the generating policy's float32 weights; tokenizer_hash: SHA-256 of its vocabulary;
     sampling: every sampling value as text; logprob_kinds: which of "engine", "trainer" the file holds. rewards: what was
     rewarded, as the setting reward.parts says it; empty where that is not known. reward_parts: the parts' names.
+    environment: what answered the model, as the setting rollout.environment says it; None where that is not known.
     resample_equal: how many further prompts might be asked in place of groups with equal rewards, None where that is not known;
     set_aside: the groups that were so replaced, or came in vain. reward_log: what reward functions logged of this batch, where
     a follower made it.
@@ -85,6 +88,7 @@ class ShardMetadata:
     gmc_version: str
     rewards: tuple[str, ...] = ()
     reward_parts: tuple[str, ...] = ()
+    environment: str | None = None
     resample_equal: int | None = None
     set_aside: tuple[SetAside, ...] = ()
     reward_log: dict[str, float] = field(default_factory=dict)

@@ -39,14 +39,15 @@ SCHEMA = pa.schema(
         pa.field("token_versions", pa.list_(pa.int64())),
         pa.field("reward_parts", pa.list_(pa.float32())),
         pa.field("note", pa.string()),
+        pa.field("turns", pa.list_(pa.string())),
     ]
 )
 
 # Null in every row of a file, or in none; a file may also leave such a column out.
 WHOLE_COLUMNS = ("engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at", "reward_parts")
 # Null wherever there is nothing to say; a file may leave out those that version 1 does not have.
-NULLABLE_COLUMNS = ("prediction", "response_mask", "token_versions", "note")
-OPTIONAL_COLUMNS = (*WHOLE_COLUMNS, "response_mask", "token_versions", "note")
+NULLABLE_COLUMNS = ("prediction", "response_mask", "token_versions", "note", "turns")
+OPTIONAL_COLUMNS = (*WHOLE_COLUMNS, "response_mask", "token_versions", "note", "turns")
 READABLE_VERSIONS = (1, SCHEMA_VERSION)
 OLD_NAMES = {"status": "grade"}
 """What a column is called in a file of version 1."""

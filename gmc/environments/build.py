@@ -1,0 +1,76 @@
+"""From what `--environment` says to an environment, with every setting filled in.
+
+single                          a registered environment
+retry(tries=3, share=0.25)      with settings
+"""
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from gmc.environments.base import Environment
+from gmc.environments.registry import load_environment
+from gmc.errors import UsageError
+from gmc.registry import in_one_line
+from gmc.rewards.build import is_binary_reward
+
+_SPEC = re.compile(r"\s*(?P<name>[^()\s]+)\s*(?P<call>\(.*\))?\s*", re.DOTALL)
+
+
+def build_environment(text: str) -> Environment:
+    """The environment that a spec describes. Raises `UsageError` in one line for a name or a setting that is wrong."""
+    name, given = _parsed(text)
+    cls = load_environment(name)
+    try:
+        return cls(cls.Settings(**given))
+    except ValidationError as error:
+        raise UsageError(f"--environment {text}: {_explain(cls, error)}") from error
+    except UsageError as error:
+        raise UsageError(f"--environment {text}: {error}") from error
+    except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
+        raise UsageError(f"--environment {text}: cannot be built: {in_one_line(error)}") from error
+
+
+def complete(text: str) -> str:
+    """The spec with every setting said, as a run saves it. Raises as `build_environment`."""
+    environment = build_environment(text)
+    given = ", ".join(f"{key}={value!r}" for key, value in environment.settings.model_dump(mode="json").items())
+    return f"{environment.name}({given})" if given else environment.name
+
+
+def is_binary(rewards: Sequence[str], environment: str) -> bool:
+    """Whether an episode can only be worth 0 or 1, as far as that is known without importing anybody's function."""
+    return is_binary_reward(rewards) and build_environment(environment).keeps_rewards
+
+
+def _parsed(text: str) -> tuple[str, dict[str, Any]]:
+    match = _SPEC.fullmatch(text)
+    if match is None:
+        raise UsageError(f"--environment {text}: write it as retry or retry(tries=3, share=0.25)")
+    if match["call"] is None:
+        return match["name"], {}
+    try:
+        parsed = ast.parse(f"f{match['call']}", mode="eval").body
+        assert isinstance(parsed, ast.Call)
+        assert not parsed.args
+        return match["name"], {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
+    except (SyntaxError, ValueError, AssertionError, RecursionError) as error:
+        raise UsageError(
+            f"--environment {text}: what stands in the brackets must be settings with plain Python values, as in "
+            "(tries=3, share=0.25)"
+        ) from error
+
+
+def _explain(cls: type[Environment], error: ValidationError) -> str:
+    problem: Mapping[str, Any] = error.errors()[0]
+    name = ".".join(map(str, problem["loc"]))
+    known = ", ".join(cls.Settings.model_fields) or "none"
+    if problem["type"] == "extra_forbidden":
+        return f"no setting {name}; there are {known}"
+    if problem["type"] == "missing":
+        return f"it needs {name} ({cls.Settings.model_fields[name].description}); write {cls.name}({name}=...)"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{name} = {problem['input']!r}: {message}" if name else message
