@@ -9,6 +9,7 @@ from gmc.errors import UsageError
 from gmc.evaluation.results import read_result
 from gmc.generation.filling import fill_run
 from gmc.library import evaluate
+from gmc.resolving.checks import check_settings
 from gmc.store.shards.reader import read_launch, read_metadata, read_shard
 from gmc.testing import check_environment
 from gmc.training.update import Updater
@@ -76,6 +77,11 @@ def test_rollouts_of_another_environment_are_refused(tmp_path):
     fill_run(tmp_path / "run", small_settings(*RETRY, "rollout.batches=1"))
     with pytest.raises(UsageError, match="give --environment as it was"):
         train_run(tmp_path / "run", small_settings("rollout.max_tokens=64", "rollout.prompts=2", "delay=0", "train.updates=1"))
+
+
+def test_responses_in_flight_are_refused_where_an_environment_answers_them():
+    with pytest.raises(UsageError, match="answers whole turns, and a response in flight may pause within one"):
+        check_settings(small_settings(*RETRY, "delay=inflight:4"))
 
 
 def test_a_policy_is_evaluated_in_the_environment_that_it_was_trained_in(tmp_path):

@@ -38,7 +38,7 @@ class _Subject:
 
     def play(self, environment: Environment, first: int, reward: float = 0.0) -> tuple[Episode, list[str]]:
         """An episode in which the model says the texts in turn, from number `first`, and what it was answered."""
-        episode, replies = environment.start(self.problem), []
+        episode, replies = environment.start(self.problem), list[str]()
         episode.seed = first
         for turn in range(MOST_TURNS):
             text = TEXTS[(first + turn) % len(TEXTS)]
