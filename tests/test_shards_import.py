@@ -13,9 +13,11 @@ import gmc
 from gmc.cli.app import app
 from gmc.errors import DataError, UsageError
 from gmc.generation.importing import ImportOptions, import_rollouts
+from gmc.live.overview import overview
 from gmc.models import load_model
 from gmc.scoring.scorer import Scorer
 from gmc.store.files import read_jsonl
+from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_shard
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "shards.md").read_text("utf-8")
@@ -102,8 +104,6 @@ def test_what_the_table_lacks_is_said_with_the_cure(tmp_path):
 
     with pytest.raises(UsageError, match="let --score compute them"):
         run(tmp_path, without("logprobs"))
-    with pytest.raises(UsageError, match="say which version sampled with --policy-version"):
-        run(tmp_path, without("policy_version"))
     with pytest.raises(UsageError, match=r"no column for reward .*name it by --column reward=ITS_NAME"):
         run(tmp_path, without("reward"))
     with pytest.raises(UsageError, match="no column total"):
@@ -141,8 +141,6 @@ def test_the_delay_of_imported_rollouts_counts_from_the_start_version(tmp_path):
 
     train("run", start_version=9, settings={"train.checkpoint_every": 1})
     assert [one["delay/mean"] for one in read_jsonl(tmp_path / "run" / "metrics.jsonl")] == [6.0, 3.0]
-    with pytest.raises(UsageError, match=r"update 0 would use batch 0, which a later policy generated \(3 ahead\)"):
-        train("other")
     with pytest.raises(UsageError, match=r"would use batch 1, which a later policy generated \(3 ahead\)"):
         train("third", start_version=3)
     with pytest.raises(UsageError, match="only --delay shards"):
@@ -150,6 +148,34 @@ def test_the_delay_of_imported_rollouts_counts_from_the_start_version(tmp_path):
     again = train("run", start_version=9, resume=True)
     assert again.finished
     assert len(list((tmp_path / "run" / "rollouts").glob("*.parquet"))) == 2
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("known", [True, False])
+def test_without_a_start_version_delays_are_unknown_and_a_rule_that_needs_them_is_refused(tmp_path, known):
+    made = [row if known else {key: value for key, value in row.items() if key != "policy_version"} for row in rows()]
+    summary = run(tmp_path, made)
+    assert (summary.first_version, summary.last_version) == ((3, 3) if known else (None, None))
+
+    def train(name, **flags):
+        flags = {"logprobs": "engine", "max_tokens": 12, "updates": 1, **flags}
+        return gmc.train(tmp_path / name, rollouts=tmp_path / "out", delay="shards", prompts=2, group_size=2, **flags)
+
+    train("run")
+    (logged,) = read_jsonl(tmp_path / "run" / "metrics.jsonl")
+    assert not [name for name in logged if name.startswith("delay/")]
+    assert logged["ratio/log_rho_std"] > 0
+    assert overview(RunDirectory.open(tmp_path / "run"))["delays"] is None
+    assert train("run", resume=True).version_0_share is None
+    with pytest.raises(UsageError, match="estimator a3po: it needs the delay of every rollout"):
+        train("other", estimator="a3po")
+    if known:
+        train("third", estimator="a3po", start_version=5)
+        assert read_jsonl(tmp_path / "third" / "metrics.jsonl")[0]["delay/mean"] == 2.0
+        assert overview(RunDirectory.open(tmp_path / "third"))["delays"]["mean"] == 2.0
+    else:
+        with pytest.raises(UsageError, match="which version sampled it was not said when it was imported"):
+            train("third", start_version=5)
 
 
 @pytest.mark.train

@@ -48,14 +48,17 @@ def import_(
     if json:
         print_json(summary.record())
         return
-    versions = f"version {summary.first_version}" + (
-        "" if summary.last_version == summary.first_version else f" to {summary.last_version}"
-    )
+    if summary.last_version is None:
+        versions, start = "versions not known", ""
+    else:
+        same = summary.last_version == summary.first_version
+        versions = f"version {summary.first_version}" + ("" if same else f" to {summary.last_version}")
+        start = f" --start-version {summary.last_version}"
     kind = "" if score else " --logprobs engine"
     write_line(
         f"{summary.folder}: {summary.files} shards, {summary.groups} groups of {summary.group_size} "
         f"responses, {versions}; next: "
-        f"gmc train --rollouts {out} --delay shards --start-version {summary.last_version} "
+        f"gmc train --rollouts {out} --delay shards{start} "
         f"--group-size {summary.group_size}{kind}"
     )
 

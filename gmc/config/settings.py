@@ -164,7 +164,10 @@ class TrainSettings(Section):
     """[train]: the loop."""
 
     start_version: int = Field(
-        0, ge=0, description="with --delay shards: the policy version, in imported shards, that this run's initial weights are"
+        -1,
+        ge=-1,
+        description="with --delay shards: the policy version, in imported shards, that this run's initial weights are; -1: not "
+        "known, so their delays are unknown",
     )
     updates: Count = Field(400, description="N, planned optimizer updates (the learning-rate horizon)")
     normalizer: Annotated[Normalizer, Derived("estimator.name", "rule", "the rule's own")] = Field(

@@ -19,7 +19,7 @@ from gmc.scoring.scorer import Scorer
 from gmc.store.files import fsync_directory
 from gmc.store.run_directory import rollout_name
 from gmc.store.shards.groups import expanded, in_groups, sampled_length, token_ids
-from gmc.store.shards.rollout import Rollout, ShardMetadata
+from gmc.store.shards.rollout import FROM_FILE, UNKNOWN_VERSIONS, Rollout, ShardMetadata
 from gmc.store.shards.writer import write_shard
 from gmc.store.temporary import temporary_name
 
@@ -36,8 +36,9 @@ ENGINE = "imported"
 class ImportOptions:
     """What the table does not say.
 
-    model: whose tokenizer it is, and with `score` the policy that sampled; policy_version: of rows without one; temperature: at
-    which was sampled; prompts: groups a file; columns: the table's own names; score: compute the log-probs by the model.
+    model: whose tokenizer it is, and with `score` the policy that sampled; policy_version: of rows without one, None where it
+    is not known; temperature: at which was sampled; prompts: groups a file; columns: the table's own names; score: compute the
+    log-probs by the model.
     """
 
     model: str = "embedded"
@@ -50,15 +51,16 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ImportSummary:
-    """What was written: files, groups, responses, size of a group, and the lowest and highest policy version."""
+    """What was written: files, groups, responses, size of a group, and the lowest and highest policy version, None where the
+    table does not say it."""
 
     folder: Path
     files: int
     groups: int
     responses: int
     group_size: int
-    first_version: int
-    last_version: int
+    first_version: int | None
+    last_version: int | None
 
     def record(self) -> dict[str, object]:
         """As one JSON object."""
@@ -69,7 +71,7 @@ def import_rollouts(source: "Path | pandas.DataFrame", out: Path, options: Impor
     """Write the rollouts of a table into `out`/rollouts, groups of one version to a file.
 
     Raises `DataError` naming row and column for values that are no rollout and for groups of several sizes, prompts or
-    versions, `UsageError` for a table that lacks log-probs or versions, or a folder that holds rollouts already. Nothing is
+    versions, `UsageError` for a table that lacks log-probs, or a folder that holds rollouts already. Nothing is
     written then.
     """
     folder = out / "rollouts"
@@ -92,7 +94,12 @@ def import_rollouts(source: "Path | pandas.DataFrame", out: Path, options: Impor
     if options.score:
         _score(batches, model, options.temperature)
     _write(folder, batches, metadata)
-    return ImportSummary(folder, len(batches), len(groups), len(rows), size, min(versions), max(versions))
+    found = (min(versions), max(versions)) if _knows_versions(frame, options) else (None, None)
+    return ImportSummary(folder, len(batches), len(groups), len(rows), size, *found)
+
+
+def _knows_versions(frame: Frame, options: ImportOptions) -> bool:
+    return frame.has("policy_version") or options.policy_version is not None
 
 
 def _write(folder: Path, batches: Sequence[Sequence[Rollout]], metadata: ShardMetadata) -> None:
@@ -114,15 +121,13 @@ def _require_what_ratios_need(frame: Frame, options: ImportOptions) -> None:
             f"{frame.origin}: no log-probs of the sampled tokens (a column logprobs, one list a row), and training compares "
             "with them; bring them, or let --score compute them, if --model is the policy that sampled"
         )
-    if not frame.has("policy_version") and options.policy_version is None:
-        raise UsageError(f"{frame.origin}: no column policy_version; say which version sampled with --policy-version")
 
 
 def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageModel, options: ImportOptions) -> Rollout:
     prompt_ids, prompt = _tokens(frame, place, values, "prompt", model, special=True)
     response_ids, response = _tokens(frame, place, values, "response", model, special=False)
     logprobs = _logprobs(frame, place, values, len(response_ids)) if frame.has("logprobs") and not options.score else None
-    version = frame.value(values, "policy_version") if frame.has("policy_version") else options.policy_version
+    version = frame.value(values, "policy_version") if frame.has("policy_version") else options.policy_version or 0
     if not isinstance(version, int | float) or version < 0 or version != int(version):
         raise frame.fail(place, "policy_version", f"{version!r} is no whole number of at least 0")
     reason = frame.value(values, "finish_reason") or "stop"
@@ -254,5 +259,5 @@ def _metadata(model: LanguageModel, options: ImportOptions, size: int, frame: Fr
         seed=0,
         group_size=size,
         gmc_version=__version__,
-        extra={"imported_from_file": frame.origin},
+        extra={FROM_FILE: frame.origin, **({} if _knows_versions(frame, options) else {UNKNOWN_VERSIONS: "0 in every row"})},
     )

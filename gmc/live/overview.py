@@ -32,8 +32,8 @@ def overview(run: RunDirectory) -> dict[str, Any]:
     versions = _versions(run)
     ledger = read_ledger(run)
     trained = {group.batch for groups in used for group in groups}
-    delays = _summary(_delays(used, versions))
-    planned, delay, rule = _planned(run)
+    planned, delay, rule, first = _planned(run)
+    delays = _summary(_delays(used, versions, first)) if not metrics or "delay/mean" in metrics[-1] else None
     policies = list_policies(run.policies)
     heartbeats = read_heartbeats(run.followers)
     errors = _errors([heartbeat for heartbeat in heartbeats.values() if heartbeat.error], now)
@@ -89,17 +89,19 @@ def _checkpoints(run: RunDirectory) -> list[int]:
     return [int(match[1]) for match, path in matches if match and is_ready(path)]
 
 
-def _planned(run: RunDirectory) -> tuple[int | None, str | None, str | None]:
-    """Number of updates, delay and rule that the run was started with; None before training."""
+def _planned(run: RunDirectory) -> tuple[int | None, str | None, str | None, int]:
+    """Number of updates, delay and rule that the run was started with, None before training; and the version of its shards
+    that its initial weights are."""
     path = run.settings("train")
     if not path.is_file():
-        return None, None, None
+        return None, None, None, 0
     settings = read_run_settings(path)
     train = settings.get("train")
     planned = train.get("updates") if isinstance(train, dict) else None
     if type(planned) is not int:
         raise DataError(f"{path}: damaged (train.updates is {planned!r}); restore it from a copy, or start another --run")
-    return planned, settings.get("delay"), settings.get("estimator", {}).get("name")
+    first = train.get("start_version", 0) if isinstance(train, dict) else 0
+    return planned, settings.get("delay"), settings.get("estimator", {}).get("name"), max(0, first)
 
 
 def _uses(used: Sequence[Sequence[GroupRef]], metrics: Sequence[dict[str, Any]]) -> dict[str, float | None]:
@@ -126,10 +128,13 @@ def _warnings(last: dict[str, Any], delays: dict[str, float] | None, delay: str 
     return [warning(share, str(delay))]
 
 
-def _delays(used: Sequence[Sequence[GroupRef]], versions: dict[int, int]) -> list[int]:
-    """The delay of every group trained so far whose shard is on disk, in updates, in the order of use."""
+def _delays(used: Sequence[Sequence[GroupRef]], versions: dict[int, int], first: int) -> list[int]:
+    """The delay of every group trained so far whose shard is on disk, in updates, in the order of use.
+
+    first: the version that the run started from.
+    """
     return [
-        delay_of(update, versions[group.batch])
+        delay_of(update, versions[group.batch] - first)
         for update, groups in enumerate(used)
         for group in groups
         if group.batch in versions

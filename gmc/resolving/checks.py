@@ -43,7 +43,7 @@ def check_settings(settings: RunSettings) -> None:
     rollout = settings.rollout
     context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, settings.train.updates)
     delay = delay_class(settings.delay)
-    if settings.train.start_version and not delay.needs_existing_shards:
+    if settings.train.start_version >= 0 and not delay.needs_existing_shards:
         raise UsageError(
             f"--start-version {settings.train.start_version}: only --delay shards trains on another's versions; leave it out"
         )

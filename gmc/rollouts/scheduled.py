@@ -39,9 +39,10 @@ class ScheduledSource(RolloutSource):
 
     maker: None for a delay that generates nothing. spec: the delay as the user wrote it. planned_updates: the horizon N.
     stopping: polled between batches, so that a long filling can be interrupted. ranks: the processes that train together; each
-    keeps the same state, rank 0 alone writes shards. start_version: which version of the shards the run's initial weights are.
-    import_batch: imports a batch of version 0 from another run, when it is there. elsewhere: processes that make the batches in
-    place of the maker; the results are the same, and training waits for a batch only when it needs it.
+    keeps the same state, rank 0 alone writes shards. start_version: which version of the shards the run's initial weights
+    are, None where that is not known. import_batch: imports a batch of version 0 from another run, when it is there.
+    elsewhere: processes that make the batches in place of the maker; the results are the same, and training waits for a
+    batch only when it needs it.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class ScheduledSource(RolloutSource):
         planned_updates: int,
         stopping: Callable[[], bool] = lambda: False,
         ranks: Ranks = ALONE,
-        start_version: int = 0,
+        start_version: int | None = 0,
         import_batch: Callable[[int], StoredShard | None] = lambda batch: None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
@@ -88,6 +89,10 @@ class ScheduledSource(RolloutSource):
         if first is None or self._elsewhere is not None:
             return None
         return sum(batch not in self._stored for batch in range(first))
+
+    @property
+    def knows_lags(self) -> bool:
+        return self._start_version is not None
 
     @property
     def engine(self) -> Engine | None:
@@ -301,7 +306,7 @@ class ScheduledSource(RolloutSource):
     def _counted(self, row: Rollout) -> Rollout:
         """The row with versions counted from this run's initial weights."""
         first, own = self._start_version, row.token_versions
-        if not first:
+        if not first:  # they count from it already, or nobody knows
             return row
         shifted = None if own is None else [version - first for version in own]
         return replace(row, policy_version=row.policy_version - first, token_versions=shifted)

@@ -10,6 +10,7 @@ from gmc.delays.registry import arguments_of, delay_class
 from gmc.errors import UsageError
 from gmc.models import LanguageModel, tokenizer_hash
 from gmc.store.shards.reader import read_lengths, read_metadata
+from gmc.store.shards.rollout import FROM_FILE, UNKNOWN_VERSIONS, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 
 WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -50,6 +51,7 @@ class ShardCheck:
         rollout = settings.rollout
         self._initial_hash = initial_hash
         self._start_version = settings.train.start_version
+        self._replays = delay_class(settings.delay).needs_existing_shards
         self._rewards = tuple(settings.reward.parts)
         self._resample_equal = rollout.resample_equal
         self._environment = rollout.environment
@@ -71,7 +73,12 @@ class ShardCheck:
             "rollout.group_size": metadata.group_size,
         }
         wanted = self._wanted | {"run id": metadata.run_id if run_id is None else run_id}
-        if stored.version == self._start_version and metadata.weights_hash:  # imported ones need not know it
+        if self._start_version >= 0 and UNKNOWN_VERSIONS in metadata.extra:
+            raise UsageError(
+                f"{stored.path}: which version sampled it was not said when it was imported, so --start-version "
+                f"{self._start_version} has nothing to count from; leave it out, or import again with --policy-version"
+            )
+        if stored.version == self._initial_version(metadata) and metadata.weights_hash:  # imported ones need not know it
             found["weights hash"], wanted["weights hash"] = metadata.weights_hash, self._initial_hash
         for what, value in found.items():
             if value != wanted[what]:
@@ -94,6 +101,12 @@ class ShardCheck:
             if given is not None and _number(given) != value:
                 raise _misfit(stored.path, f"rollout.{name}", given, f"{value:g}")
 
+    def _initial_version(self, metadata: ShardMetadata) -> int | None:
+        """The version in this shard that the run's initial weights are, None where that is not known."""
+        if self._start_version >= 0:
+            return self._start_version
+        return None if self._replays and FROM_FILE in metadata.extra else 0
+
 
 def _misfit(path: Path, what: str, found: object, wanted: object, kind: type[UsageError] = UsageError) -> UsageError:
     cure = "move it away" if kind is ForeignShardError else "give the setting that they were made with"
@@ -112,7 +125,7 @@ def planned_updates(settings: RunSettings, store: RolloutStore) -> int:
     delay, wanted = delay_class(settings.delay), settings.train.updates
     if delay.generates:
         return wanted
-    rollout, shards = settings.rollout, shard_contents(store, settings.train.start_version)
+    rollout, shards = settings.rollout, shard_contents(store, start_version(settings, store))
     context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, wanted, shards)
     available = delay.horizon(arguments_of(settings.delay), context)
     if available == 0:
@@ -120,11 +133,22 @@ def planned_updates(settings: RunSettings, store: RolloutStore) -> int:
     return wanted if available is None else min(wanted, available)
 
 
-def shard_contents(store: RolloutStore, start_version: int = 0) -> list[ShardContents]:
+def start_version(settings: RunSettings, store: RolloutStore) -> int | None:
+    """Which version of the shards the run's initial weights are: as set, else 0; None where shards of others do not tell."""
+    if settings.train.start_version >= 0:
+        return settings.train.start_version
+    if not delay_class(settings.delay).needs_existing_shards:
+        return 0
+    return None if any(FROM_FILE in read_metadata(stored.path).extra for stored in store.list()) else 0
+
+
+def shard_contents(store: RolloutStore, first: int | None) -> list[ShardContents]:
     """Batch, version and number of groups of every shard on disk.
 
-    Versions count from `start_version`, that of the run's initial weights: those before it are negative.
+    Versions count from `first`, that of the run's initial weights: those before it are negative. None: they are not known, and
+    all count as the initial one, so that nothing is refused for being later.
     """
     return [
-        ShardContents(stored.batch, stored.version - start_version, len(read_lengths(stored.path))) for stored in store.list()
+        ShardContents(stored.batch, 0 if first is None else stored.version - first, len(read_lengths(stored.path)))
+        for stored in store.list()
     ]

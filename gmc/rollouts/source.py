@@ -82,6 +82,11 @@ class RolloutSource(Protocol):
         return
 
     @property
+    def knows_lags(self) -> bool:
+        """Whether it is known which versions of this run's policy made its rollouts."""
+        return True
+
+    @property
     def in_flight(self) -> Mapping[int, int]:
         """The first version of each batch that is launched and has no shard yet, because responses of it go on."""
         return {}

@@ -20,11 +20,13 @@ REPORT_EPSILON = 0.28
 """ε of the reported removed mass and capped share when a rule has none (the default of arXiv 2610.01896)."""
 
 
-def rollout_metrics(groups: Groups, update: int, parts: Sequence[str] = ()) -> dict[str, float]:
-    """Rewards, delays and lengths of the rows an update trains on. parts: names of the reward's parts, where it has several."""
+def rollout_metrics(groups: Groups, update: int | None, parts: Sequence[str] = ()) -> dict[str, float]:
+    """Rewards, delays and lengths of the rows an update trains on.
+
+    update: None where the delays are not known, which leaves them out. parts: names of the reward's parts, if it has several.
+    """
     rows = [row for group in groups for row in group]
     lengths = [float(sampled_length(row)) for row in rows]
-    delays = [float(delay) for delay in lags(groups, update)]
     statuses = [row.status for row in rows]
     rewards = [row.reward for row in rows]
     return {
@@ -36,15 +38,24 @@ def rollout_metrics(groups: Groups, update: int, parts: Sequence[str] = ()) -> d
         "reward/crashes": float(statuses.count("crash")),
         "reward/errors": float(statuses.count("error")),
         "reward/equal_groups_share": mean([float(len({row.reward for row in group}) == 1) for group in groups]),
-        "delay/mean": mean(delays),
-        "delay/max": max(delays),
-        "delay/fourth_moment": mean([delay**4 for delay in delays]),
-        "delay/length_correlation": correlation(lengths, delays),
-        "delay/version_0_share": mean([float(row.policy_version == 0) for row in rows]),
         "response/length_mean": mean(lengths),
         "response/length_max": max(lengths),
         "response/truncated_share": mean([float(row.finish_reason == "length") for row in rows]),
         **_turn_metrics(rows),
+        **({} if update is None else _delay_metrics(groups, update)),
+    }
+
+
+def _delay_metrics(groups: Groups, update: int) -> dict[str, float]:
+    """How old the rows are that an update trains on, by their first tokens; and by token where versions changed within."""
+    rows = [row for group in groups for row in group]
+    delays = [float(delay) for delay in lags(groups, update)]
+    return {
+        "delay/mean": mean(delays),
+        "delay/max": max(delays),
+        "delay/fourth_moment": mean([delay**4 for delay in delays]),
+        "delay/length_correlation": correlation([float(sampled_length(row)) for row in rows], delays),
+        "delay/version_0_share": mean([float(row.policy_version == 0) for row in rows]),
         **_version_metrics(rows, update),
     }
 

@@ -1,12 +1,12 @@
 """Opening a training session: a fresh one on a run that holds at most rollouts, or one that goes on from a checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.delays.registry import delay_class
-from gmc.delays.version_0 import mass_of_run
+from gmc.delays.version_0 import RateMass, mass_of_run
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
@@ -14,10 +14,11 @@ from gmc.models import LanguageModel, policy_hash
 from gmc.parameters.whole import Whole
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.build import build_model, build_rule, build_scorer
-from gmc.rollouts.shard_fit import check_shards, planned_updates
+from gmc.rollouts.shard_fit import check_shards, planned_updates, start_version
+from gmc.rollouts.source import RolloutSource
 from gmc.store.best import best_of, heldout_scores
 from gmc.store.checkpoints import Checkpoint, load_newest
-from gmc.store.logs import read_metrics, read_used
+from gmc.store.logs import GroupRef, read_metrics, read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.training.anchors import Anchors, Reference
@@ -61,12 +62,12 @@ def open_session(
     updater.planned_updates = planned_updates(settings, place.store)
 
     source = open_source(place, updater, imports)
+    updater.knows_lags = source.knows_lags
     if checkpoint:
         used = read_used(run.used)
         source.load_attachments(checkpoint.attachments, str(checkpoint.path))
         source.load_state_dict(checkpoint.extra["source"], used)
-        versions = {stored.batch: stored.version for stored in place.store.list()} | dict(source.in_flight)
-        updater.rate_mass = mass_of_run(used, versions, read_metrics(run.metrics))
+        updater.rate_mass = _mass_so_far(place, source, used)
     live = delay_class(settings.delay).live
     session = Session(
         run,
@@ -85,6 +86,15 @@ def open_session(
     else:
         session.publish_again()
     return session
+
+
+def _mass_so_far(place: Place, source: RolloutSource, used: Sequence[Sequence[GroupRef]]) -> RateMass:
+    """What the updates before the checkpoint learned from version 0; nothing where that is not known."""
+    first = start_version(place.settings, place.store)
+    if first is None:
+        return RateMass()
+    versions = {stored.batch: stored.version - first for stored in place.store.list()} | dict(source.in_flight)
+    return mass_of_run(used, versions, read_metrics(place.run.metrics))
 
 
 def _place(run: RunDirectory, settings: RunSettings, resources: ExitStack, stopping: Callable[[], bool], ranks: Ranks) -> Place:

@@ -96,7 +96,7 @@ class Session:
         for tracker in self.trackers:
             tracker.log(update, metrics)
             if update % self.samples_every == 0:
-                tracker.log_samples(update, chosen_samples(groups, update))
+                tracker.log_samples(update, chosen_samples(groups, update if self.updater.knows_lags else None))
 
     def _add_noise(self, groups: Groups, metrics: dict[str, float]) -> None:
         """How far the engine's log-probs lie from the trainer's for rounding alone: a metric always, logged once a start."""

@@ -12,6 +12,8 @@ from gmc.config.settings import RunSettings
 from gmc.delays.inflight import InflightDelay
 from gmc.delays.registry import delay_class, parse_delay
 from gmc.errors import UsageError
+from gmc.estimators.base import Estimator
+from gmc.estimators.batch import Need
 from gmc.live.ending import unmark_ended
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter
 from gmc.models import tokenizer_hash
@@ -23,7 +25,7 @@ from gmc.rollouts.inflight import InflightSource
 from gmc.rollouts.live import LiveSource
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.scheduled import ScheduledSource
-from gmc.rollouts.shard_fit import ShardCheck, shard_contents
+from gmc.rollouts.shard_fit import ShardCheck, shard_contents, start_version
 from gmc.rollouts.source import RolloutSource
 from gmc.store.shards.imports import Imports
 from gmc.training.place import Place
@@ -37,7 +39,7 @@ def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
     """Rollouts from elsewhere, to be imported one by one; all at once where nothing asks for single batches."""
     if rollouts_from is None:
         return None
-    delay, start_version = delay_class(place.settings.delay), place.settings.train.start_version
+    delay = delay_class(place.settings.delay)
     imports = Imports(
         place.store,
         rollouts_from,
@@ -45,7 +47,7 @@ def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
         tokenizer_hash=tokenizer_hash(place.model.tokenizer),
         check=partial(ShardCheck(place.settings, place.model, place.initial_hash), run_id=None),
         every_version=delay.needs_existing_shards,
-        start_version=start_version,
+        start_version=max(0, place.settings.train.start_version),
     )
     if delay.live or not delay.generates:
         place.ranks.from_rank_0(lambda: [imports.copy(batch) for batch in imports.batches])
@@ -63,6 +65,9 @@ def open_source(place: Place, updater: Updater, imports: Imports | None) -> Roll
 def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> ScheduledSource:
     settings, ranks = place.settings, place.ranks
     delay, rollout = delay_class(settings.delay), settings.rollout
+    first = start_version(settings, place.store)
+    if first is None:
+        _require_no_lags(updater.estimator)
     elsewhere = _elsewhere(place, updater.parameters)
     maker = _maker(place, updater) if delay.generates and elsewhere is None else None
     model = parse_delay(
@@ -71,7 +76,7 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         group_size=rollout.group_size,
         seed=settings.seed,
         updates=updater.planned_updates,
-        shards=shard_contents(place.store, settings.train.start_version) if delay.needs_existing_shards else (),
+        shards=shard_contents(place.store, first) if delay.needs_existing_shards else (),
     )
     return ScheduledSource(
         place.store,
@@ -81,10 +86,19 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         planned_updates=updater.planned_updates,
         stopping=lambda: ranks.any(place.stopping()),
         ranks=ranks,
-        start_version=settings.train.start_version,
+        start_version=first,
         import_batch=imports.copy if imports else lambda batch: None,
         elsewhere=elsewhere,
     )
+
+
+def _require_no_lags(rule: Estimator) -> None:
+    """Refuse a rule that needs the delays of rollouts of which nobody knows them."""
+    if Need.LAGS in rule.needs:
+        raise UsageError(
+            f"estimator {rule.name}: it needs the delay of every rollout, and which of the imported versions this run starts "
+            "from is not known; say it with --start-version, or take another rule"
+        )
 
 
 def _elsewhere(place: Place, parameters: Parameters) -> Elsewhere | None:

@@ -37,7 +37,8 @@ class Tracked:
 
 @dataclass(frozen=True)
 class TrackedSample:
-    """One response of an update. delay: in updates; tokens: its length; gold, prediction: the answer wanted and found."""
+    """One response of an update. delay: in updates, None where it is not known; tokens: its length; gold, prediction: the
+    answers wanted and found."""
 
     problem: str
     prompt: str
@@ -46,7 +47,7 @@ class TrackedSample:
     status: str
     gold: str
     prediction: str
-    delay: int
+    delay: int | None
     tokens: int
 
 
@@ -130,8 +131,11 @@ def _markdown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     )
 
 
-def chosen_samples(groups: Groups, update: int) -> list[TrackedSample]:
-    """The first response of each of the first groups of an update: picked before anything is known of them."""
+def chosen_samples(groups: Groups, update: int | None) -> list[TrackedSample]:
+    """The first response of each of the first groups of an update: picked before anything is known of them.
+
+    update: None where the delays are not known.
+    """
     return [
         TrackedSample(
             problem=row.problem_id,
@@ -141,7 +145,7 @@ def chosen_samples(groups: Groups, update: int) -> list[TrackedSample]:
             status=row.status,
             gold=row.answer,
             prediction=row.prediction or "",
-            delay=delay_of(update, row.policy_version),
+            delay=None if update is None else delay_of(update, row.policy_version),
             tokens=sampled_length(row),
         )
         for row in (group[0] for group in groups[:SAMPLES])

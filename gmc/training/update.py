@@ -37,7 +37,7 @@ class Updater:
     """Applies updates to `parameters` in place, whose ranks all take part, each with a scorer that shares the work with them.
 
     planned_updates: the horizon N of the learning rate. rate_mass: of all updates so far. reference: of a rule that needs the
-    initial policy.
+    initial policy. knows_lags: whether the delays of the rollouts are known.
     """
 
     parameters: Parameters
@@ -50,6 +50,7 @@ class Updater:
     rate_mass: RateMass = field(default_factory=RateMass)
     reference: Reference | None = None
     weighing: Weighing = field(default_factory=Weighing)
+    knows_lags: bool = True
 
     @property
     def model(self) -> LanguageModel:
@@ -81,7 +82,7 @@ class Updater:
         rate = learning_rate(update, self.planned_updates, self.settings.optimizer)
         norm = 0.0 if isinstance(gradient, Skip) else self._clipped(gradient, groups, update)
 
-        metrics = rollout_metrics(groups, update, reward_labels(self.settings.reward.parts))
+        metrics = rollout_metrics(groups, update if self.knows_lags else None, reward_labels(self.settings.reward.parts))
         metrics |= self._ratio_metrics(groups, batch, rule.epsilon(batch, REPORT_EPSILON))
         metrics |= weight_metrics(tokens.gradient_BT, batch.advantages_PG.reshape(-1), batch.mask_BT)
         metrics |= rule.metrics(batch)
@@ -95,7 +96,8 @@ class Updater:
             "optimizer/skipped": float(isinstance(gradient, Skip)),
             "time/update_seconds": time.perf_counter() - started,
         }
-        self.rate_mass.add(update, applied_rate(metrics), [group[0].policy_version for group in groups])
+        if self.knows_lags:
+            self.rate_mass.add(update, applied_rate(metrics), [group[0].policy_version for group in groups])
         if self.rate_mass.share is not None:
             metrics[VERSION_0_SHARE] = self.rate_mass.share
         return metrics
@@ -121,7 +123,7 @@ class Updater:
         with a gradient are then run once more. The choice depends on the rollouts alone, so a resumed run makes it again.
         """
         ids = token_ids(groups)
-        if self.settings.rollout.logprobs == "trainer" and not any(lags(groups, update)):
+        if self.settings.rollout.logprobs == "trainer" and self.knows_lags and not any(lags(groups, update)):
             return self.scorer.forward(*ids)
         self.parameters.clear()
 

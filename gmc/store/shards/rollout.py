@@ -60,6 +60,12 @@ class SetAside:
     tokens: int
 
 
+FROM_FILE = "imported_from_file"
+"""Entry of `extra`: the table that a shard was imported from."""
+UNKNOWN_VERSIONS = "unknown_versions"
+"""Entry of `extra`, where the table did not say which version sampled; the rows then say 0."""
+
+
 @dataclass(frozen=True)
 class ShardMetadata:
     """The file-level record of a shard: enough to refuse a foreign or incompatible file by name.
