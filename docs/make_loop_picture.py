@@ -19,7 +19,7 @@ BOXES = [  # column, row, kind, title, lines
     (1, 0, "command", "gmc rollout", ("samples, rewards",)),
     (2, 0, "data", "*.parquet", ("a row a response",)),
     (2, 1, "command", "gmc train", ("rule: gmc, tic, yours", "delay: 0, ramp:64, …")),
-    (1, 1, "data", "policies", ("one every 50 updates",)),
+    (1, 1, "data", "policies", ("v000400 and others",)),
     (0, 1, "command", "gmc eval", ("95 % intervals",)),
 ]
 ARROWS = [  # from, to; label and where it stands
