@@ -116,13 +116,23 @@ def test_a_beating_holder_keeps_its_claim(run: RunDirectory, clock: Clock) -> No
 
 
 @pytest.mark.unit
-def test_a_stopped_holders_claim_is_free_at_once(run: RunDirectory, clock: Clock) -> None:
+def test_a_stopped_holders_claim_is_free_at_the_next_look(run: RunDirectory, clock: Clock) -> None:
     gone, heartbeat = _member(run, "gone", clock)
     other, _ = _member(run, "other", clock)
     assert _claim(gone) == Claim(0, 1)
     assert other.next_free(1) is None
     heartbeat.write("stopped")
+    clock.now += LEASE / 10  # heartbeats are looked at twice a beat, not at every poll
     assert other.next_free(1) == Claim(0, 2)
+
+
+@pytest.mark.unit
+def test_a_holder_that_is_new_since_the_last_look_is_not_taken_for_dead(run: RunDirectory, clock: Clock) -> None:
+    other, _ = _member(run, "other", clock)
+    assert other.next_free(1) == Claim(0, 1)  # looks, and sees itself alone
+    newcomer, _ = _member(run, "newcomer", clock)
+    assert _claim(newcomer) == Claim(0, 1)
+    assert other.next_free(1) is None
 
 
 @pytest.mark.unit

@@ -62,11 +62,13 @@ class Claims:
         used: batches that training has used, which are not looked at.
         """
         used = used or UsedBatches()
-        alive = self._watcher.look()
+        alive, fresh = self._watcher.recent(), False
         for batch in range(used.low, limit):
             if batch in used or self._frontier.is_made(batch):
                 continue
             attempt, holder = self._frontier.newest_claim(batch)
+            if holder and holder not in alive and not fresh:
+                alive, fresh = self._watcher.look(), True  # it may be new since
             if holder not in alive:
                 return Claim(batch, attempt + 1)
         return None

@@ -18,7 +18,8 @@ from gmc.store.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.2
+POLL_SECONDS, SLOWEST_POLL_SECONDS = 0.2, 2.0
+"""Between looks while there is nothing to do; the wait grows by a half each time, so that many idle followers cost little."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +70,16 @@ class Follower:
 
         progress: called with each new state, in words. Raises whatever the work raises; the heartbeat then says so.
         """
+        wait = POLL_SECONDS
         with self.heartbeat.beating():
             while not (stopping() or has_ended(self._run)):
                 waiting_for = self._step(progress)
-                if waiting_for is not None:
-                    self._report(waiting_for, progress)
-                    time.sleep(POLL_SECONDS)
+                if waiting_for is None:
+                    wait = POLL_SECONDS
+                    continue
+                self._report(waiting_for, progress)
+                time.sleep(wait)
+                wait = min(1.5 * wait, SLOWEST_POLL_SECONDS)
             return self.heartbeat.current.batches
 
     def _step(self, progress: Callable[[str], None]) -> str | None:
