@@ -22,3 +22,4 @@ def test_a_sample_of_faults_ends_as_if_there_were_none(tmp_path):
         "follower": (3, []),
     }
     assert results["train --delay 1"]["operations"] > 300
+    assert [results[name]["harmed"] for name in ("rollout", "train --delay 1")] == [3, 3]

@@ -48,7 +48,11 @@ def test_batches_are_used_oldest_first_whole_and_once(run):
         write_sample(run.rollouts, batch=batch, version=version)
     checked = []
     source = make_source(run, checked)
-    assert (source.waiting, source.to_fill, source.state_dict()) == (6, None, {})
+    assert (source.waiting, source.to_fill, source.state_dict()) == (
+        6,
+        None,
+        {"set_aside": {"groups": 0, "reward": 0.0, "tokens": 0}},
+    )
     for update in range(3):
         assert source.launch(update)
         groups = source.take(update)

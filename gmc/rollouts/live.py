@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gmc.delays.base import GroupRef, delay_of
@@ -81,8 +82,8 @@ class LiveSource(RolloutSource):
         return {"rollouts/groups_waiting": float(self.waiting), **self._set_aside.metrics(), **self._logged}
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: live delays are measured, so used.jsonl and the shards say it all."""
-        return {}
+        """The account of what was set aside. Live delays are measured, so used.jsonl and the shards say the rest."""
+        return {"set_aside": asdict(self._set_aside)}
 
     def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
         groups_used = Counter(group.batch for groups in used for group in groups)
@@ -97,7 +98,10 @@ class LiveSource(RolloutSource):
         missing = groups_used.keys() - stored.keys()
         if missing:
             raise self._store.missing(min(missing))
-        for batch in sorted(groups_used):
+        if "set_aside" in state:
+            self._set_aside = SetAsideAccount.parse(state["set_aside"])
+            return
+        for batch in sorted(groups_used):  # the checkpoint is of a run that had a --delay until now
             self._set_aside.add(read_metadata(stored[batch].path).set_aside)
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:

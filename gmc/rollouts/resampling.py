@@ -7,7 +7,9 @@ A group whose responses all have one reward has advantage zero under every group
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from gmc.errors import DataError
 from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.rollout import Rollout, SetAside
 
@@ -49,6 +51,16 @@ class SetAsideAccount:
     groups: int = 0
     reward: float = 0.0
     tokens: int = 0
+
+    @classmethod
+    def parse(cls, state: Any) -> "SetAsideAccount":
+        """The account that a checkpoint holds. Raises `DataError` for what is none."""
+        try:
+            return cls(int(state["groups"]), float(state["reward"]), int(state["tokens"]))
+        except (TypeError, ValueError, KeyError) as error:
+            raise DataError(
+                f"the checkpoint's account of groups set aside is damaged ({error}); restore it from a copy"
+            ) from error
 
     def add(self, set_aside: Iterable[SetAside]) -> None:
         """Count the groups that one batch set aside."""

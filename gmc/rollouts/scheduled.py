@@ -16,7 +16,8 @@ from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
 from gmc.store.shards.groups import in_groups, sampled_length
-from gmc.store.shards.reader import Launch, read_launch, read_lengths
+from gmc.store.shards.launches import Launches, LaunchLog, launch_of
+from gmc.store.shards.reader import Launch, count_groups, read_launch, read_lengths
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
@@ -42,7 +43,7 @@ class ScheduledSource(RolloutSource):
     keeps the same state, rank 0 alone writes shards. start_version: which version of the shards the run's initial weights
     are, None where that is not known. import_batch: imports a batch of version 0 from another run, when it is there.
     elsewhere: processes that make the batches in place of the maker; the results are the same, and training waits for a
-    batch only when it needs it.
+    batch only when it needs it. launches: the run's log of them.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ScheduledSource(RolloutSource):
         start_version: int | None = 0,
         import_batch: Callable[[int], StoredShard | None] = lambda batch: None,
         elsewhere: Elsewhere | None = None,
+        launches: LaunchLog | None = None,
     ) -> None:
         self._store = store
         self._delays = delays
@@ -69,6 +71,7 @@ class ScheduledSource(RolloutSource):
         self._start_version = start_version
         self._import_batch = import_batch
         self._elsewhere = elsewhere
+        self._log = launches
         self._metadata: tuple[int, ShardMetadata] | None = None
         self._stored: dict[int, StoredShard] = {stored.batch: stored for stored in store.list()}
         self._launched: set[int] = set()
@@ -111,8 +114,9 @@ class ScheduledSource(RolloutSource):
                 "the run was started with"
             ) from error
         self._calibrate()
+        known = {} if self._log is None else self._log.read()
         for update, groups in enumerate(used):
-            self._relaunch(update, planned)
+            self._relaunch(update, planned, known)
             if self._take(update) != list(groups):
                 raise self._disagreement(update)
         self._hold(planned)
@@ -120,7 +124,7 @@ class ScheduledSource(RolloutSource):
     def _hold(self, planned: int) -> None:
         """Let batches wait that the run launched for updates beyond its end, when that was later than it is now."""
         ahead = [batch for batch in self._stored if self._planned_updates <= batch < planned and batch not in self._launched]
-        self._held = {batch: len(read_lengths(self._stored[batch].path)) for batch in ahead}
+        self._held = {batch: count_groups(self._stored[batch].path) for batch in ahead}
         if self._held:
             log.info(
                 "%d batches (from number %d) were launched for updates after %d and wait; --resume --updates %d uses them",
@@ -187,10 +191,11 @@ class ScheduledSource(RolloutSource):
             "the delay, seed and shards that it was started with"
         )
 
-    def _relaunch(self, update: int, planned: int) -> None:
+    def _relaunch(self, update: int, planned: int, known: Launches) -> None:
         """Tell the delay model what was launched before `update`.
 
-        planned: the updates planned until then; batches beyond may be missing, because they were never launched.
+        planned: the updates planned until then; batches beyond may be missing, because they were never launched. known: what
+        the log says of the launches.
         """
         while (batch := self._delays.next_launch(update)) is not None:
             stored = self._stored.get(batch)
@@ -205,15 +210,22 @@ class ScheduledSource(RolloutSource):
                 return
             if stored.version < update:
                 raise self._disagreement(update)
-            self._record_launch(batch, update, read_launch(stored.path))
+            launch = launch_of(stored, known)
+            self._count_launch(batch, launch)
+            self._delays.launched(batch, update, launch.lengths_PG)
 
     def _record_launch(self, batch: int, version: int, launch: Launch) -> list[GroupTimes]:
+        if (launches := self._log) is not None:
+            self._ranks.from_rank_0(lambda: launches.add(batch, version, launch))
+        self._count_launch(batch, launch)
+        return self._delays.launched(batch, version, launch.lengths_PG)
+
+    def _count_launch(self, batch: int, launch: Launch) -> None:
         self._launched.add(batch)
         self._set_aside.add(launch.set_aside)
         for group, lengths in enumerate(launch.lengths_PG):
             self._generated.add(lengths)
             self._waiting[GroupRef(batch, group)] = _Waiting(lengths, self._delays.uses)
-        return self._delays.launched(batch, version, launch.lengths_PG)
 
     def _find(self, batch: int, version: int) -> StoredShard | None:
         if batch not in self._stored and version == 0:

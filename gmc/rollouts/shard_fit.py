@@ -9,7 +9,7 @@ from gmc.delays.base import DelayContext, ShardContents
 from gmc.delays.registry import arguments_of, delay_class
 from gmc.errors import UsageError
 from gmc.models import LanguageModel, tokenizer_hash
-from gmc.store.shards.reader import read_lengths, read_metadata
+from gmc.store.shards.reader import count_groups, read_metadata
 from gmc.store.shards.rollout import FROM_FILE, UNKNOWN_VERSIONS, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 
@@ -149,6 +149,6 @@ def shard_contents(store: RolloutStore, first: int | None) -> list[ShardContents
     all count as the initial one, so that nothing is refused for being later.
     """
     return [
-        ShardContents(stored.batch, 0 if first is None else stored.version - first, len(read_lengths(stored.path)))
+        ShardContents(stored.batch, 0 if first is None else stored.version - first, count_groups(stored.path))
         for stored in store.list()
     ]

@@ -10,6 +10,7 @@ from gmc.gradients.rule_calls import RuleCalls
 from gmc.store.checkpoints import Checkpoint, prune_checkpoints
 from gmc.store.logs import cut_log
 from gmc.store.policies import set_aside_policies
+from gmc.store.shards.launches import LaunchLog
 from gmc.training.optimizer_state import load_optimizer_tensors
 from gmc.training.place import Place
 from gmc.training.session import ANCHORS, RULE, unprefixed
@@ -41,6 +42,7 @@ def rewind(place: Place, version: int) -> None:
     for path in (run.used, run.metrics):
         if cut := cut_log(path, version):
             log.info("%s", cut)
+    LaunchLog(run.launches).cut(version)
     generates = not delay_class(place.settings.delay).needs_existing_shards  # versions of imported shards are not this run's
     if generates and (moved := place.store.set_aside(version)):
         log.info("set aside %d rollout batches of versions after %d, which will be generated again", len(moved), version)

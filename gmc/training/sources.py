@@ -28,6 +28,7 @@ from gmc.rollouts.scheduled import ScheduledSource
 from gmc.rollouts.shard_fit import ShardCheck, shard_contents, start_version
 from gmc.rollouts.source import RolloutSource
 from gmc.store.shards.imports import Imports
+from gmc.store.shards.launches import LaunchLog
 from gmc.training.place import Place
 from gmc.training.samplers import SamplerPool
 from gmc.training.update import Updater
@@ -89,6 +90,7 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         start_version=first,
         import_batch=imports.copy if imports else lambda batch: None,
         elsewhere=elsewhere,
+        launches=LaunchLog(place.run.launches),
     )
 
 

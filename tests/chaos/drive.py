@@ -46,12 +46,14 @@ def _end(work: Callable[[], Any], report: Path) -> None:
 
 
 class Bench:
-    """One scene in a scratch folder: its undisturbed outcome and operations, and any harm to it."""
+    """One scene in a scratch folder: its undisturbed outcome and operations, and any harm to it. mark: there after a harm that
+    came to its operation."""
 
     def __init__(self, scene: Scene, scratch: Path) -> None:
         self._scene = scene
         self._scratch = scratch
         self._report = scratch / "report.json"
+        self.mark = scratch / "harmed"
         code, told = forked(self._undisturbed, self._report)
         if code:
             sys.exit(f"the undisturbed scene fails: {told}")
@@ -69,9 +71,10 @@ class Bench:
         """The violations of one harm, none when all is well."""
         path = self._scratch / "run"
         shutil.rmtree(path, ignore_errors=True)
+        self.mark.unlink(missing_ok=True)
 
         def start() -> None:
-            Shim(path, point, kind).install()
+            Shim(path, point, kind, self.mark).install()
             self._scene.start(path)
 
         code, told = forked(start, self._report)

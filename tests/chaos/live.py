@@ -38,6 +38,7 @@ class LiveBench:
 
     def __init__(self, role: str, scratch: Path) -> None:
         self._scratch = scratch
+        self.mark = scratch / "harmed"
         self._harmed, self._other = (_follow, _train) if role == "follower" else (_train, _follow)
         self.operations = self._count()
 
@@ -71,9 +72,10 @@ class LiveBench:
     def harm(self, point: int, kind: str) -> list[str]:
         """The violations of one harm."""
         path = self._fresh()
+        self.mark.unlink(missing_ok=True)
 
         def start() -> None:
-            Shim(path, point, kind).install()
+            Shim(path, point, kind, self.mark).install()
             self._harmed(path)
 
         other = self._beside(lambda: self._other(path))

@@ -1,5 +1,6 @@
 """The commands that are disturbed: short, deterministic, with everything of the real ones but the sampling network."""
 
+import gc
 import hashlib
 import json
 import random
@@ -17,6 +18,7 @@ from gmc.generation.filling import fill_run
 from gmc.models import load_model
 from gmc.problems.templates import get_template
 from gmc.resolving import build
+from gmc.scoring.probe import packed_mismatch
 from gmc.store.run_directory import RUN_FILE, RunDirectory
 from gmc.store.shards.store import RolloutStore
 from tests import evaluation_parts, training_runs
@@ -80,8 +82,11 @@ def warm() -> None:
     build.load_engine = lambda name: DrawingEngine  # type: ignore[assignment, misc]
     build.load_model = lambda *_, **__: model  # type: ignore[assignment]
     build.build_problems = lambda *_: problems  # type: ignore[assignment]
+    build.load_engine(settings.rollout.engine)
+    packed_mismatch(model)  # a forward pass imports much of torch
     evaluation_parts.tokenizer()
     pyarrow.array([1]).to_pandas()  # imports pandas
+    gc.freeze()  # else a collection in a fork copies all memory
 
 
 class Scene(Protocol):

@@ -21,12 +21,14 @@ _NAMED = ("open", "mkdir", "rmdir", "unlink", "chmod", "listdir", "scandir")
 
 
 class Shim:
-    """Watches `root`. point: number of the operation to harm, None for none; kind: one of `KINDS`."""
+    """Watches `root`. point: number of the operation to harm, None for none; kind: one of `KINDS`. mark: a file outside of
+    `root` that is made when the harm is done."""
 
-    def __init__(self, root: Path, point: int | None = None, kind: str = "EIO") -> None:
+    def __init__(self, root: Path, point: int | None = None, kind: str = "EIO", mark: Path | None = None) -> None:
         self.root = os.path.realpath(root)
         self.point = point
         self.kind = kind
+        self._mark = mark
         self.operations: list[tuple[str, str]] = []
         self.seen: Callable[[str, str], None] = lambda operation, path: None
         self._open = io.open
@@ -109,6 +111,8 @@ class Shim:
         return result
 
     def _harm(self, call: Callable[[], Any], named: str | None, torn: Any) -> None:
+        if self._mark is not None:
+            self._mark.touch()
         if self.kind in ERRORS:
             number = ERRORS[self.kind]
             raise OSError(number, os.strerror(number), *([named] if named else []))

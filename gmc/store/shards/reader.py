@@ -84,6 +84,16 @@ class Launch:
     set_aside: tuple[SetAside, ...] = ()
 
 
+def count_groups(path: Path) -> int:
+    """How many groups a shard holds, from its footer alone. Raises `DataError` when its rows are no whole groups."""
+    with _parquet(path) as file:
+        size = decode_metadata(str(path), file.schema_arrow.metadata).group_size
+        rows: int = file.metadata.num_rows
+    if rows % size:
+        raise _no_whole_groups(path, size)
+    return rows // size
+
+
 def read_lengths(path: Path) -> list[list[int]]:
     """Response lengths in sampled tokens, P × G, reading only the columns needed.
 
@@ -104,10 +114,14 @@ def read_launch(path: Path) -> Launch:
     place = np.arange(table.num_rows)
     group, sample = table.column("group").to_numpy(), table.column("sample").to_numpy()
     if table.num_rows % size or (group != place // size).any() or (sample != place % size).any():
-        raise DataError(f"{path}: column group: the file does not hold whole groups of {size} samples. {CURE}")
+        raise _no_whole_groups(path, size)
     column = list_column(table, "response_token_ids")
     assert column is not None
     return Launch(sampled_lengths(table, column).reshape(-1, size).tolist(), metadata.set_aside)
+
+
+def _no_whole_groups(path: Path, size: int) -> DataError:
+    return DataError(f"{path}: column group: the file does not hold whole groups of {size} samples. {CURE}")
 
 
 @contextlib.contextmanager
