@@ -14,6 +14,8 @@ from gmc.loading.folder import ADAPTER
 from gmc.loading.refusals import refusing
 
 FACTORS = ("lora_A", "lora_B")
+ADAPTER_NAME = "default"
+"""Peft's name for the only adapter there is."""
 
 
 def attach_adapter(network: PreTrainedModel, *, rank: int, alpha: float, base: str) -> Any:
@@ -30,7 +32,7 @@ def attach_adapter(network: PreTrainedModel, *, rank: int, alpha: float, base: s
     with torch.random.fork_rng(), refusing(base, "adapter", False):
         torch.manual_seed(0)
         adapter = peft.get_peft_model(network, config)
-    adapter.peft_config["default"].base_model_name_or_path = base
+    adapter.peft_config[ADAPTER_NAME].base_model_name_or_path = base
     network.train(False)
     return adapter
 
@@ -64,6 +66,34 @@ def base_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of the network under an adapter, by the names that they have without it."""
     own = {name: tensor for name, tensor in weights.items() if not any(factor in name for factor in FACTORS)}
     return {name.replace(".base_layer.", "."): tensor for name, tensor in own.items()}
+
+
+@torch.no_grad()
+def merged_weights(network: PreTrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole weights that do what the network does with its adapter: W + alpha / rank · B·A under each adapted layer.
+
+    weights: the network's, as `LanguageModel.weights()` names them. The result has the names of the network without an adapter.
+    It is computed in the dtype of the factors; weights that bitsandbytes packed are unpacked first.
+    """
+    merged = {}
+    for name, module in network.named_modules():
+        if FACTORS[0] not in module._modules:
+            continue
+        a, b = (weights[f"{name}.{factor}.{ADAPTER_NAME}.weight"] for factor in FACTORS)
+        product = module.scaling[ADAPTER_NAME] * (b @ a)
+        whole = _whole_weight(module.base_layer, weights[f"{name}.base_layer.weight"]).to(product.dtype)
+        merged[f"{name}.weight"] = whole + (product.T if module.fan_in_fan_out else product)
+    return base_weights(weights) | merged
+
+
+def _whole_weight(layer: Any, stored: Tensor) -> Tensor:
+    """The matrix of a layer, from the tensor that holds it."""
+    if stored.is_floating_point():
+        return stored
+    from peft.utils.integrations import dequantize_module_weight
+
+    whole: Tensor = dequantize_module_weight(layer)
+    return whole
 
 
 def is_new(weights: Mapping[str, Tensor]) -> bool:
