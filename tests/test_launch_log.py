@@ -10,10 +10,10 @@ from test_scheduled_source import PROMPTS, Maker
 from gmc.delays.base import GroupRef
 from gmc.delays.length import LengthDelay
 from gmc.errors import DataError
+from gmc.rollouts import scheduled
 from gmc.rollouts.resampling import SetAsideAccount
 from gmc.rollouts.scheduled import ScheduledSource
-from gmc.store.shards import launches
-from gmc.store.shards.launches import LaunchLog, launch_of
+from gmc.store.shards.launches import LaunchLog
 from gmc.store.shards.reader import Launch, count_groups, read_launch, read_lengths
 from gmc.store.shards.rollout import SetAside
 from gmc.store.shards.store import RolloutStore
@@ -46,7 +46,7 @@ def trained(folder: Path, updates: int) -> tuple[list[list[GroupRef]], dict[str,
 def opened(monkeypatch):
     """The shards that are opened for their lengths."""
     found: list[str] = []
-    monkeypatch.setattr(launches, "read_launch", lambda path: (found.append(path.name), read_launch(path))[1])
+    monkeypatch.setattr(scheduled, "read_launch", lambda path: (found.append(path.name), read_launch(path))[1])
     return found
 
 
@@ -104,10 +104,22 @@ def test_a_log_cut_at_the_frontier_forgets_later_versions_and_what_a_crash_left(
     assert (tmp_path / "launches.jsonl").stat().st_ino == before
 
 
-def test_a_line_of_another_version_is_not_the_shard_s(tmp_path):
+def test_a_line_of_another_version_is_not_the_shard_s(tmp_path, opened):
+    used, state, metrics = trained(tmp_path, 8)
+    log = LaunchLog(tmp_path / "launches.jsonl")
+    told = log.read()
+    (tmp_path / "launches.jsonl").unlink()
+    for (batch, version), launch in told.items():
+        log.add(batch, version + (batch == 3), launch)
+    resumed = source_of(tmp_path, log)
+    resumed.load_state_dict(state, used)
+    assert (resumed.metrics(), len(opened)) == (metrics, 1)
+    assert set(log.read()) > set(told), "what was looked up is known from now on"
+
+
+def test_groups_are_counted_from_the_footer(tmp_path):
     trained(tmp_path, 1)
     (stored, *_) = RolloutStore(tmp_path / "rollouts", METADATA.run_id).list()
-    assert launch_of(stored, {(stored.batch, stored.version + 1): Launch([[1]])}) == read_launch(stored.path)
     assert count_groups(stored.path) == len(read_lengths(stored.path)) == PROMPTS
 
 

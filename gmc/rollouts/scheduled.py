@@ -16,7 +16,7 @@ from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
 from gmc.store.shards.groups import in_groups, sampled_length
-from gmc.store.shards.launches import Launches, LaunchLog, launch_of
+from gmc.store.shards.launches import Launches, LaunchLog
 from gmc.store.shards.reader import Launch, count_groups, read_launch, read_lengths
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
@@ -210,22 +210,22 @@ class ScheduledSource(RolloutSource):
                 return
             if stored.version < update:
                 raise self._disagreement(update)
-            launch = launch_of(stored, known)
-            self._count_launch(batch, launch)
-            self._delays.launched(batch, update, launch.lengths_PG)
+            launch = known.get((batch, update))
+            self._record_launch(batch, update, launch or self._look_up(stored), logged=launch is not None)
 
-    def _record_launch(self, batch: int, version: int, launch: Launch) -> list[GroupTimes]:
-        if (launches := self._log) is not None:
+    def _look_up(self, stored: StoredShard) -> Launch:
+        return self._elsewhere.unknown if self._elsewhere and self._is_blind else read_launch(stored.path)
+
+    def _record_launch(self, batch: int, version: int, launch: Launch, *, logged: bool = False) -> list[GroupTimes]:
+        """Tell the delay model of a launch. logged: whether the run's log knows it."""
+        if (launches := self._log) is not None and not logged and not self._is_blind:
             self._ranks.from_rank_0(lambda: launches.add(batch, version, launch))
-        self._count_launch(batch, launch)
-        return self._delays.launched(batch, version, launch.lengths_PG)
-
-    def _count_launch(self, batch: int, launch: Launch) -> None:
         self._launched.add(batch)
         self._set_aside.add(launch.set_aside)
         for group, lengths in enumerate(launch.lengths_PG):
             self._generated.add(lengths)
             self._waiting[GroupRef(batch, group)] = _Waiting(lengths, self._delays.uses)
+        return self._delays.launched(batch, version, launch.lengths_PG)
 
     def _find(self, batch: int, version: int) -> StoredShard | None:
         if batch not in self._stored and version == 0:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gmc.store.files import append_jsonl, read_bytes, write_bytes
-from gmc.store.shards.reader import Launch, read_launch
+from gmc.store.shards.reader import Launch
 from gmc.store.shards.rollout import SetAside
-from gmc.store.shards.store import StoredShard
 
 Launches = dict[tuple[int, int], Launch]
 
@@ -41,12 +40,6 @@ class LaunchLog:
         kept = [line for line in lines if (found := _launch(line)) is not None and found[0][1] <= frontier]
         if kept != lines:
             write_bytes(self._path, b"".join(line + b"\n" for line in kept))
-
-
-def launch_of(stored: StoredShard, known: Launches) -> Launch:
-    """The launch of a shard, from the log where that has it."""
-    found = known.get((stored.batch, stored.version))
-    return read_launch(stored.path) if found is None else found
 
 
 def _lines(path: Path) -> list[bytes]:
