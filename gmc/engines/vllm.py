@@ -18,6 +18,7 @@ from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.probe import FLOORS, ProbeResult, compare_probe, probe_ids, reference_logprobs
 from gmc.engines.vllm_start import start_vllm, vllm_version
 from gmc.errors import DataError, GmcError, UsageError
+from gmc.loading.adapter import merged_weights
 from gmc.models import LanguageModel
 
 LOWEST_TEMPERATURE = 0.01
@@ -37,6 +38,7 @@ class VllmEngine(Engine):
     name = "vllm"
     summary = "vLLM, with its own copy of the weights"
     shares_weights = False
+    takes_adapters = True
     own_processes = True
 
     def __init__(
@@ -139,14 +141,16 @@ class VllmEngine(Engine):
         """Take these weights in place and prove it.
 
         Every number that the engine holds must be the given one, cast to its dtype (`differing_weights`), and its log-probs of
-        a probe must agree with the trainer's forward on them, which shows the kernels. Raises `DataError` when names do not
-        fit the model, `GmcError` naming the layers when the proof fails.
+        a probe must agree with the trainer's forward on them, which shows the kernels. An adapter is handed over
+        merged into the weights under it and so is proved like them; the probe compares with the adapter beside them. Raises
+        `DataError` when names do not fit the model, `GmcError` naming the layers when the proof fails.
         """
         expected = self._model.weights().keys()
         for name in sorted(expected ^ weights.keys()):
             raise DataError(f"weights and model {self._model.source} differ: tensor {name} is in one of them only.")
         reference = reference_logprobs(self._model, weights, self._probes)
-        with self._handed_over(weights) as handle:
+        whole = weights if self._model.adapter is None else merged_weights(self._model.network, weights)
+        with self._handed_over(whole) as handle:
             self._llm.collective_rpc("gmc_take_weights", args=(handle,))
             self._drop_caches()
             self._prove(handle)

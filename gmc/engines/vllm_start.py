@@ -57,7 +57,6 @@ def start_vllm(
     max_model_len: int | None,
 ) -> Any:
     """A `vllm.LLM` of the model's architecture and tokenizer, with placeholder weights. Raises `GmcError` when it fails."""
-    _require_dense_ids(model)
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     on_cpu = model.device.type == "cpu"
@@ -65,11 +64,13 @@ def start_vllm(
     with tempfile.TemporaryDirectory(prefix="gmc-vllm-") as folder, _untouched(), output_to(log_file):
         config = copy.deepcopy(model.network.config)
         config.architectures = [type(model.network).__name__]
+        if model.quantized and model.adapter is not None:
+            del config.quantization_config  # it gets whole weights: those under the adapter unpacked, the adapter merged in
         config.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
         from vllm import LLM
 
-        from gmc.engines.vllm_worker import EXTENSION, VOCABULARY_KEY, VOCABULARY_MASK
+        from gmc.engines.vllm_worker import ABSENT_KEY, EXTENSION, VOCABULARY_KEY, VOCABULARY_MASK
 
         try:
             return LLM(
@@ -87,8 +88,8 @@ def start_vllm(
                 enable_prefix_caching=True,
                 generation_config="vllm",
                 logprobs_mode="processed_logprobs",
-                logits_processors=[VOCABULARY_MASK] if padded else None,
-                additional_config={VOCABULARY_KEY: model.vocabulary_size},
+                logits_processors=[VOCABULARY_MASK] if padded or model.absent_ids else None,
+                additional_config={VOCABULARY_KEY: model.vocabulary_size, ABSENT_KEY: list(model.absent_ids)},
                 worker_extension_cls=EXTENSION,
                 seed=0,
             )
@@ -102,14 +103,6 @@ def start_vllm(
 def _device_ids(device: torch.device, tensor_parallel: int) -> list[int] | None:
     """The GPUs that vLLM takes, as torch counts them: the model's and those after it. None: the first ones."""
     return list(range(device.index, device.index + tensor_parallel)) if device.index else None
-
-
-def _require_dense_ids(model: LanguageModel) -> None:
-    if model.absent_ids:
-        raise UsageError(
-            f"{model.source}: {len(model.absent_ids)} ids below its largest are no token (the first is {model.absent_ids[0]}), "
-            "and vLLM would sample them; use --engine transformers"
-        )
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from gmc.engines.vllm_proof import differing_weights
 EXTENSION = f"{__name__}.WeightsExtension"
 VOCABULARY_MASK = f"{__name__}:VocabularyMask"
 VOCABULARY_KEY = "gmc_vocabulary_size"
+ABSENT_KEY = "gmc_absent_ids"
 
 
 class WeightsExtension:
@@ -43,7 +44,7 @@ class WeightsExtension:
 
 
 class VocabularyMask(LogitsProcessor, LogitsProcessorV2):  # type: ignore[misc]  # vLLM is not installed where types are checked
-    """Gives ids beyond the tokenizer's vocabulary (rows that pad the head) probability zero.
+    """Gives ids that are no token probability zero: those beyond the tokenizer's vocabulary, and those it leaves out.
 
     vLLM has two model runners, each with its own base class, and refuses the other's; which one runs depends on Triton, on
     the configuration and on the environment. This class is both, so nothing has to be foretold.
@@ -51,10 +52,14 @@ class VocabularyMask(LogitsProcessor, LogitsProcessorV2):  # type: ignore[misc] 
 
     def __init__(self, vllm_config: Any, *_: Any) -> None:
         self._size = int(vllm_config.additional_config[VOCABULARY_KEY])
+        self._absent = torch.tensor(vllm_config.additional_config.get(ABSENT_KEY, ()), dtype=torch.long)
 
     def apply(self, logits: Tensor, _context: Any = None) -> Tensor:
         """The second runner passes the layout of the batch too, which does not matter here. logits: [rows, V]."""
         logits[:, self._size :] = -torch.inf
+        if len(self._absent):
+            self._absent = self._absent.to(logits.device)
+            logits.index_fill_(1, self._absent, -torch.inf)
         return logits
 
     def is_argmax_invariant(self) -> bool:

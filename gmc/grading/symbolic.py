@@ -29,6 +29,10 @@ _READING = [
     )
 ]
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|(?<![a-zA-Z])[a-zA-Z])\^\\circ(?![a-zA-Z])")
+_BRACED = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
+_NAME = r"\\(?:ln|log|lg|(?:arc)?(?:sin|cos|tan)|sec|csc|cot|sinh|cosh|tanh)(?:[_^](?:[0-9a-zA-Z]|\{[^{}]*\}))*"
+_BRACED_ARGUMENT = re.compile(rf"({_NAME}){_BRACED}(?!\s*[\^_!'])")
+"""A function with its argument in braces: they close it, so that `\\ln{2}/3` is a third of `\\ln 2`, as `\\ln(2)/3` is."""
 _DIGITS = 40
 _AGREEING = sympy.Float(10) ** -30
 # Sample points per symbol: positive values, then signs mixed. Fixed, so that a verdict is reproducible.
@@ -95,7 +99,7 @@ def _relation(gold: str, answer: str) -> bool:
 
 def _parse(text: str) -> sympy.Basic | None:
     """math-verify's reading of one expression, `i` as the imaginary unit."""
-    text = _DEGREES.sub(r"(\1\\cdot\\frac{\\pi}{180})", text)
+    text = _DEGREES.sub(r"(\1\\cdot\\frac{\\pi}{180})", _BRACED_ARGUMENT.sub(r"\1(\2)", text))
     found = parse(f"\\boxed{{{text}}}", _READING, fallback_mode="no_fallback", parsing_timeout=None)
     if not found or isinstance(found[0], str):
         return None

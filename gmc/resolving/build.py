@@ -122,10 +122,10 @@ def build_engine(settings: RunSettings, model: LanguageModel, log_file: Path) ->
     engine = load_engine(settings.rollout.engine)
     if not engine.seedable:
         log.warning("engine %s cannot be seeded, so a resumed run samples other responses", engine.name)
-    if model.adapter is not None and not engine.shares_weights:
+    if model.adapter is not None and not (engine.shares_weights or engine.takes_adapters):
         raise UsageError(
-            f"rollout.engine = {engine.name}: it holds whole models, and {model.source} has an adapter; "
-            "use --engine transformers"
+            f"rollout.engine = {engine.name}: it takes whole models, and {model.source} has an adapter; "
+            "use --engine transformers or vllm"
         )
     dtype = COMPUTE_DTYPES[settings.model.compute_dtype]
     return engine.build(settings, model, compute_dtype=dtype, log_file=log_file)
