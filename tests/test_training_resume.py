@@ -112,7 +112,7 @@ def test_sigterm_writes_a_checkpoint_and_the_resumed_run_ends_the_same(tmp_path)
 
 
 @pytest.mark.train
-def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path):
+def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path, caplog):
     path = tmp_path / "run"
     base = ["delay=2", "optimizer.schedule=linear", "rollout.max_tokens=8", "train.checkpoint_every=2"]
     train_run(path, small_settings(*base, "train.updates=4"))
@@ -123,6 +123,20 @@ def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path):
     assert rates == pytest.approx(expected)
     # The shorter run launched nothing beyond its end, so the queue refills from version 4 on.
     assert [record["delay/mean"] for record in metrics_of(path)] == [0, 1, 2, 2, 0, 1, 2, 2]
+    said = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert any("4 updates were planned and now 8 are: version 4 launches batch 4" in line for line in said)
+    assert any("the linear over 4 updates gave the learning rates so far, that over 8 goes on" in line for line in said)
+
+
+@pytest.mark.train
+def test_on_policy_at_a_constant_rate_a_longer_horizon_ends_as_one_long_run(tmp_path, caplog):
+    base = ["delay=0", "optimizer.schedule=constant", "rollout.max_tokens=8"]
+    train_run(tmp_path / "whole", small_settings(*base, "train.updates=4"))
+    for updates in (2, 4):
+        train_run(tmp_path / "longer", small_settings(*base, f"train.updates={updates}"), resume=updates == 4)
+    assert metrics_of(tmp_path / "longer") == metrics_of(tmp_path / "whole")
+    assert weights_of(tmp_path / "longer") == weights_of(tmp_path / "whole")
+    assert "one run of" not in caplog.text
 
 
 @pytest.mark.train

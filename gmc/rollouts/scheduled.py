@@ -115,10 +115,17 @@ class ScheduledSource(RolloutSource):
             ) from error
         self._calibrate()
         known = {} if self._log is None else self._log.read()
+        late: int | None = None
         for update, groups in enumerate(used):
-            self._relaunch(update, planned, known)
+            late = self._relaunch(update, planned, known)
             if self._take(update) != list(groups):
                 raise self._disagreement(update)
+        if late is not None:
+            log.warning(
+                "%d updates were planned and now %d are: version %d launches batch %d and those after it, which in one run of "
+                "%d updates earlier versions would have; its weights would be others",
+                *(planned, self._planned_updates, len(used), late, self._planned_updates),
+            )
         self._hold(planned)
 
     def _hold(self, planned: int) -> None:
@@ -191,8 +198,8 @@ class ScheduledSource(RolloutSource):
             "the delay, seed and shards that it was started with"
         )
 
-    def _relaunch(self, update: int, planned: int, known: Launches) -> None:
-        """Tell the delay model what was launched before `update`.
+    def _relaunch(self, update: int, planned: int, known: Launches) -> int | None:
+        """Tell the delay model what was launched before `update`. Returns a batch that was due and not planned yet.
 
         planned: the updates planned until then; batches beyond may be missing, because they were never launched. known: what
         the log says of the launches.
@@ -201,17 +208,18 @@ class ScheduledSource(RolloutSource):
             stored = self._stored.get(batch)
             if stored is None:
                 if batch >= planned:
-                    return  # more updates are planned since: this batch is still to be launched, by a later version
+                    return batch  # more updates are planned since: it is still to be launched, by a later version
                 if self._elsewhere is not None and update == 0:
                     self._launch_elsewhere(batch, update)  # it was in work when the run ended, and version 0 is at hand
                     continue
                 raise self._store.missing(batch, update)
             if stored.version > update:
-                return
+                return None
             if stored.version < update:
                 raise self._disagreement(update)
             launch = known.get((batch, update))
             self._record_launch(batch, update, launch or self._look_up(stored), logged=launch is not None)
+        return None
 
     def _look_up(self, stored: StoredShard) -> Launch:
         return self._elsewhere.unknown if self._elsewhere and self._is_blind else read_launch(stored.path)

@@ -1,5 +1,6 @@
 """Opening a training session: a fresh one on a run that holds at most rollouts, or one that goes on from a checkpoint."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,6 +31,8 @@ from gmc.training.session import Session
 from gmc.training.sources import open_imports, open_source
 from gmc.training.trackers import Tracked, Tracker, make_trackers
 from gmc.training.update import Updater
+
+log = logging.getLogger(__name__)
 
 
 def open_session(
@@ -67,6 +70,7 @@ def open_session(
         used = read_used(run.used)
         source.load_attachments(checkpoint.attachments, str(checkpoint.path))
         source.load_state_dict(checkpoint.extra["source"], used)
+        _say_new_horizon(checkpoint, updater)
         updater.rate_mass = _mass_so_far(place, source, used)
     live = delay_class(settings.delay).live
     session = Session(
@@ -128,6 +132,17 @@ def _newest_checkpoint(place: Place) -> Checkpoint | None:
     if planned < done:
         raise UsageError(f"{place.run.path}: {done} updates are done, more than --updates {planned}; give {done} or more")
     return checkpoint
+
+
+def _say_new_horizon(checkpoint: Checkpoint, updater: Updater) -> None:
+    """Warn where the updates so far had the learning rates of another number of planned updates. (Live runs do not keep it.)"""
+    planned = checkpoint.extra["source"].get("planned_updates", updater.planned_updates)
+    optimizer = updater.settings.optimizer
+    if optimizer.schedule != "constant" and planned != updater.planned_updates and checkpoint.update > optimizer.warmup_updates:
+        log.warning(
+            "the %s over %d updates gave the learning rates so far, that over %d goes on; one run of %d updates has it for all",
+            *(optimizer.schedule, planned, updater.planned_updates, updater.planned_updates),
+        )
 
 
 def _used_up(place: Place, checkpoint: Checkpoint | None) -> set[int]:
