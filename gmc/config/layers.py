@@ -111,7 +111,7 @@ def lay(
         layers.set_all({"estimator": FIELDS["estimator"].get_default(call_default_factory=True)}, DEFAULT)
     if recipe is not None:
         path = find_recipe(recipe)
-        layers.set_all(check(read_recipe(path), f"recipe {path}"), f"recipe {path}")
+        layers.set_all(check(read_toml(path), f"recipe {path}"), f"recipe {path}")
     for key, value in (flags or {}).items():
         if value is not None:
             _require_text(value)
@@ -183,11 +183,11 @@ def parse_assignment(text: str) -> Tree:
     return nest(key.strip(), parsed)
 
 
-def read_recipe(path: Path) -> Tree:
-    """The settings in a TOML file; raises `UsageError` naming the file and line when it is not TOML."""
+def read_toml(path: Path) -> Tree:
+    """What a recipe or a study says; raises `UsageError` naming the file and line when it is not TOML."""
     try:
         if path.stat().st_size > MAX_RECIPE_BYTES:
-            raise UsageError(f"{path}: larger than {MAX_RECIPE_BYTES} bytes, which no recipe is")
+            raise UsageError(f"{path}: larger than {MAX_RECIPE_BYTES} bytes, which no file of settings is")
         text = path.read_text("utf-8")
         if _DEEP_KEY.search(text):
             raise UsageError(f"{path}: nested more than {MAX_DEPTH} levels deep, which no setting is")

@@ -53,15 +53,21 @@ def write_schedule(path: Path, rows: Sequence[ScheduleRow], *, uses: int = 1) ->
 
 def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
     """The rows of a schedule in order of use, and P. Raises `DataError` when it is none, newer, or contradicts itself."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from gmc.store.parquet_footer import FooterError, read_chunks
+    from gmc.store.parquet_limits import require_moderate
 
     if not path.is_file():
         raise DataError(f"{path}: no such schedule; gmc simulate-delay writes one")
     try:
+        require_moderate(read_chunks(path), path)
         table = pq.read_table(path)
         origin = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
-    except (ValueError, OSError) as error:
-        raise DataError(f"{path}: not a Parquet file ({error})") from error
+    except (pa.ArrowException, FooterError, ValueError, OSError, EOFError, RecursionError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise DataError(f"{path}: not a Parquet file of a schedule ({reason})") from error
     read_format(path, origin)
     missing = [name for name in _TYPES if name not in table.column_names]
     if missing:

@@ -56,7 +56,12 @@ def read_result(path: Path) -> Result:
     """A result by its JSON, its Parquet file, or their common name. Raises `DataError` when missing, unfinished or newer."""
     scores_path = path.with_suffix(".json") if path.suffix in (".json", ".parquet") else path.parent / f"{path.name}.json"
     record = read_json(scores_path)
-    if not isinstance(record, dict) or "scores" not in record or "benchmark" not in record:
+    tables = ("scores", "spec")
+    if (
+        not isinstance(record, dict)
+        or "benchmark" not in record
+        or not all(isinstance(record.get(key), dict) for key in tables)
+    ):
         raise DataError(f"{scores_path}: not a result of gmc eval")
     read_format(scores_path, record)
     if "strict" in record["spec"]:  # gmc 0.1, which had the reward math and this setting of it

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 
 from gmc.errors import DataError
 from gmc.store.files import atomic_path, strict_json
+from gmc.store.parquet_footer import FooterError, read_chunks
+from gmc.store.parquet_limits import require_moderate
 
 SAMPLED = "sampled"
 GREEDY = "greedy"
@@ -93,6 +95,7 @@ def join_parts(parts: Sequence[Path], path: Path, settings: dict[str, Any]) -> N
 def read_samples(path: Path) -> list[Sample]:
     """Every row of a samples file, as plain Python values. Raises `DataError` for a missing, damaged or foreign file."""
     try:
+        require_moderate(read_chunks(path), path)
         present = set(pq.read_schema(path).names)
         old = present >= set(OLD_COLUMNS)
         wanted = set(SCHEMA.names) - ({MASK} - present)
@@ -102,8 +105,9 @@ def read_samples(path: Path) -> list[Sample]:
         table = pq.read_table(path, columns=[*sorted(wanted - NEW_COLUMNS), *OLD_COLUMNS] if old else sorted(wanted))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable samples file of gmc eval ({str(error).splitlines()[0]})") from error
+    except (pa.ArrowException, FooterError, OSError, EOFError, UnicodeDecodeError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise DataError(f"{path}: not a readable samples file of gmc eval ({reason})") from error
     return [Sample(**(_renewed(row) if old else row)) for row in table.to_pylist()]
 
 

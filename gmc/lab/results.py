@@ -22,6 +22,13 @@ from gmc.store.run_directory import library_versions
 FINISHED, FAILED = "finished", "failed"
 PLACE = ("model.device",)
 """Settings that say where a run was made, and not what it was."""
+TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("run", "arm", "stage", "status", "error", "settings_hash"), str),
+    **dict.fromkeys(("values", "chosen", "versions", "scores", "training", "windows", "seconds"), dict),
+    "seed": int,
+    "curve": list,
+}
+"""Of what a run's line holds."""
 CURE = "restore the file from a copy, or remove the line and run the sweep again"
 
 
@@ -166,6 +173,9 @@ def _record(line: Mapping[str, Any], header: Mapping[str, Any], where: str) -> R
     content.setdefault("versions", header.get("versions", {}))
     try:
         without = set(line["without"])
+        for name, kind in TYPES.items():
+            if name in content and not isinstance(content[name], kind):
+                raise TypeError(f"{name} is {content[name]!r}")
         settings = {key: value for key, value in header["settings"].items() if key not in without} | dict(line["differs"])
         return RunRecord(settings=settings, **content)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -3,13 +3,13 @@
 The same command goes on where it was stopped: a cell whose line is there is not computed again.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gmc.config.layers import read_toml
 from gmc.errors import DataError, UsageError
 from gmc.store.files import append_jsonl, read_jsonl, strict_json, write_text
 
@@ -26,11 +26,9 @@ AnyGrid = TypeVar("AnyGrid", bound=Grid)
 def read_grids(path: Path, kind: type[AnyGrid]) -> list[AnyGrid]:
     """The grids of a study file. Raises `UsageError` naming the file and the key that is wrong."""
     try:
-        tree = tomllib.loads(path.read_text("utf-8"))
+        tree = read_toml(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a TOML file ({error})") from error
     tables = tree.get("grid")
     if set(tree) != {"grid"} or not isinstance(tables, list) or not tables:
         raise UsageError(f"{path}: a study is one or more [[grid]] tables and nothing else")

@@ -16,14 +16,13 @@ axes = ["optimizer.learning_rate", "estimator.epsilon"]
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from gmc.config.layers import flatten
+from gmc.config.layers import flatten, read_toml
 from gmc.errors import UsageError
 
 Count = Annotated[int, Field(ge=1)]
@@ -172,11 +171,9 @@ class Sweep(_Varied):
 def read_sweep(path: Path) -> Sweep:
     """Read and check a sweep file. Raises `UsageError` in one line naming the file and the key."""
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        content = read_toml(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not a TOML file ({error})") from error
     return parse_sweep(content, str(path))
 
 

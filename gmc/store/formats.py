@@ -27,6 +27,8 @@ def read_format(path: Path, record: Mapping[str, Any]) -> int:
 
     Raises `NewerFormatError` naming both versions for a format above `FORMAT`, `DataError` for what is no format.
     """
+    if not isinstance(record, Mapping):
+        raise DataError(f"{path}: damaged (it holds {type(record).__name__}, not a record)")
     found = record.get("format", 1)
     if type(found) is not int or found < 1:
         raise DataError(f"{path}: damaged (its format is {found!r}, not a whole number of at least 1)")
