@@ -62,11 +62,7 @@ def start_vllm(
     on_cpu = model.device.type == "cpu"
     padded = model.network.config.get_text_config().vocab_size > model.vocabulary_size
     with tempfile.TemporaryDirectory(prefix="gmc-vllm-") as folder, _untouched(), output_to(log_file):
-        config = copy.deepcopy(model.network.config)
-        config.architectures = [type(model.network).__name__]
-        if model.quantized and model.adapter is not None:
-            del config.quantization_config  # it gets whole weights: those under the adapter unpacked, the adapter merged in
-        config.save_pretrained(folder)
+        _config_of(model).save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
         from vllm import LLM
 
@@ -103,6 +99,15 @@ def start_vllm(
 def _device_ids(device: torch.device, tensor_parallel: int) -> list[int] | None:
     """The GPUs that vLLM takes, as torch counts them: the model's and those after it. None: the first ones."""
     return list(range(device.index, device.index + tensor_parallel)) if device.index else None
+
+
+def _config_of(model: LanguageModel) -> Any:
+    """The network's config as vLLM shall take it."""
+    config = copy.deepcopy(model.network.config)
+    config.architectures = [type(model.network).__name__]
+    if model.quantized and model.adapter is not None:
+        del config.quantization_config  # it gets whole weights: those under the adapter unpacked, the adapter merged in
+    return config
 
 
 @contextlib.contextmanager
