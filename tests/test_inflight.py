@@ -160,6 +160,20 @@ def test_a_source_goes_on_from_its_state_also_after_a_stop_amid_a_launch(tmp_pat
 
 
 @pytest.mark.unit
+def test_a_stop_before_the_first_update_keeps_what_is_whole_already(tmp_path, monkeypatch):
+    maker = fake_maker(monkeypatch)
+    first = source_of(tmp_path, maker, 0.0, 3)
+    first.launch(0)
+    assert first.in_flight == {}
+    second = source_of(tmp_path, maker, 0.0, 3)
+    second.load_attachments(first.attachments(), "checkpoint")
+    second.load_state_dict(first.state_dict(), [])
+    second.launch(0)
+    assert [group[0].batch for group in second.take(0)] == [0] * PROMPTS
+    assert not list(tmp_path.glob("aside-*"))
+
+
+@pytest.mark.unit
 def test_tokens_before_a_time_are_those_that_begin_before_it():
     rng = np.random.default_rng(1)
     for _ in range(500):

@@ -32,6 +32,11 @@ class InflightDelay(LengthDelay):
         return cls(arguments.number(clock, "the clock"), prompts=context.prompts, updates=context.updates)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a batch was launched."""
+        return self._launched > 0
+
+    @property
     def now(self) -> float:
         """When the current version began to stand."""
         return self._now

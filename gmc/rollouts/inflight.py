@@ -80,7 +80,7 @@ class InflightSource(RolloutSource):
 
     def launch(self, update: int, progress: Progress | None = None) -> bool:
         """Sample all tokens that begin before update `update` ends, which is while its version stands."""
-        if update == 0 and not self._clock.starts and not self._flying:
+        if not self._clock.has_begun:
             self._begin()
         until = self._clock.now + 1
         while True:
