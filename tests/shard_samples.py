@@ -64,6 +64,7 @@ def make_rollouts(groups: int = 2, batch: int = 4, version: int = 2, seed: int =
                     token_versions=[version] + [version + 1] * (length - 1) if sample == 2 else None,
                     reward_parts=[float(sample == 1), -0.5],
                     note=None if sample else "tier text",
+                    turns=["so", "no", "\\boxed{4}"] if sample == 2 else None,
                 )
             )
     return rows

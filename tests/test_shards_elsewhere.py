@@ -35,6 +35,7 @@ TYPES = {
     "ready_at": "double",
     "response_mask": "list<element: bool>",
     "token_versions": "list<element: int64>",
+    "turns": "list<element: string>",
     "reward_parts": "list<element: float>",
     "note": "string",
 }

@@ -22,7 +22,7 @@ FROZEN = Path(__file__).parent / "data" / "frozen" / "shard-version-1.parquet"
 """Written by gmc 0.1: one group of `make_rollouts`."""
 OPTIONAL = {
     *("engine_logprobs", "trainer_logprobs", "trainer_entropies", "launched_at", "ready_at"),
-    *("response_mask", "token_versions", "reward_parts", "note"),
+    *("response_mask", "token_versions", "reward_parts", "note", "turns"),
 }
 pytestmark = pytest.mark.unit
 
@@ -182,7 +182,7 @@ def test_a_missing_column_is_named(tmp_path: Path, name: str) -> None:
         read_shard(tmp_path / "less.parquet")
 
 
-@pytest.mark.parametrize("name", ["response_mask", "token_versions", "note"])
+@pytest.mark.parametrize("name", ["response_mask", "token_versions", "note", "turns"])
 def test_what_version_1_does_not_have_may_be_left_out(tmp_path: Path, name: str) -> None:
     table = pq.read_table(write_sample(tmp_path))
     pq.write_table(table.drop_columns([name]), tmp_path / "less.parquet")
@@ -195,7 +195,7 @@ def test_a_shard_of_version_1_is_read_as_before() -> None:
     assert [row.status for row in shard.rollouts] == ["unparseable", "correct", "unparseable"]
     assert [row.reward for row in shard.rollouts] == [0.0, 1.0, 0.0]
     assert [row.response_token_ids for row in shard.rollouts] == pq.read_table(FROZEN)["response_token_ids"].to_pylist()
-    for name in ("response_mask", "token_versions", "reward_parts", "note"):
+    for name in ("response_mask", "token_versions", "reward_parts", "note", "turns"):
         assert {getattr(row, name) for row in shard.rollouts} == {None}
 
 
@@ -316,7 +316,7 @@ def test_zero_rows_and_zero_length_responses(tmp_path: Path) -> None:
     assert read_shard(tmp_path / "none.parquet").rollouts == []
     assert read_lengths(tmp_path / "none.parquet") == []
     empty = {"response_token_ids": [], "engine_logprobs": [], "trainer_logprobs": [], "trainer_entropies": [], "response": ""}
-    empty |= {"response_mask": [], "token_versions": []}
+    empty |= {"response_mask": [], "token_versions": [], "turns": None}
     rows = [replace(row, **empty) for row in make_rollouts()]
     write_shard(tmp_path / "empty.parquet", rows, METADATA)
     assert read_shard(tmp_path / "empty.parquet").rollouts == rows
@@ -328,7 +328,7 @@ def test_long_rows_lie_in_several_small_row_groups(tmp_path: Path) -> None:
     values = floats([-0.5] * count)
     ids = [7] * count
     long = {"response_token_ids": ids, "engine_logprobs": values, "trainer_logprobs": values, "trainer_entropies": None}
-    long |= {"response_mask": None, "token_versions": None}
+    long |= {"response_mask": None, "token_versions": None, "turns": None}
     rows = [replace(row, **long) for row in make_rollouts()]
     path = tmp_path / "long.parquet"
     write_shard(path, rows, replace(METADATA, sampling={"temperature": "1.0"}))

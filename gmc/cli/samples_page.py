@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from gmc.cli.samples_view import SCALE, Section, Shown, facts
+from gmc.cli.samples_view import MODEL, SCALE, Section, Shown, facts, speakers
 from gmc.cli.streams import shown
 
 HEAD = """\
@@ -27,6 +27,7 @@ pre {{ white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.45 ui-monosp
 .prompt, .facts {{ opacity: .75; }}
 .facts {{ font-size: .85rem; }}
 .t {{ color: #000; }}
+.told {{ background: #fb06; }}
 </style>
 </head>
 <body>
@@ -50,7 +51,15 @@ def page(run: str, total: int, made: Sequence[Section]) -> str:
 def _article(one: Shown, *, with_prompt: bool) -> str:
     row = one.seen.row
     prompt = f'<pre class="prompt">{_safe(row.prompt)}</pre>\n' if with_prompt else ""
-    text = _safe(row.response) if one.tokens is None else "".join(_token(*token) for token in one.tokens)
+    if one.tokens is not None:
+        text = "".join(_token(*token) for token in one.tokens)
+    elif row.turns:
+        text = "".join(
+            f'<span class="{"said" if speaker == MODEL else "told"}" title="{speaker}">{_safe(turn)}</span>'
+            for speaker, turn in speakers(row.turns)
+        )
+    else:
+        text = _safe(row.response)
     note = f'<p class="facts">{_safe(row.note)}</p>\n' if row.note else ""
     good = ' class="good"' if row.reward > 0 else ""
     return f'<article{good}>\n{prompt}<pre>{text}</pre>\n<p class="facts">{_safe(facts(one))}</p>\n{note}</article>\n'

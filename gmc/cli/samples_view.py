@@ -15,6 +15,7 @@ from gmc.errors import UsageError
 from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.select import KINDS, Seen, group_of
 
+MODEL = "model"
 SCALE = 3.0
 """Nats at which a token's color is full."""
 
@@ -65,6 +66,8 @@ def facts(one: Shown) -> str:
     """Everything about a response but its text, in one line."""
     row = one.seen.row
     said = [f"reward {row.reward:g}", row.status, f"{sampled_length(row)} tokens"]
+    if row.turns:
+        said.append(f"{(len(row.turns) + 1) // 2} turns")
     if row.finish_reason == "length":
         said.append("cut off")
     names = one.seen.metadata.reward_parts
@@ -76,6 +79,11 @@ def facts(one: Shown) -> str:
     return "  ".join(
         [*said, f"{row.problem_id}, batch {row.batch}, group {row.group}, sample {row.sample}, v{row.policy_version}"]
     )
+
+
+def speakers(turns: Sequence[str]) -> list[tuple[str, str]]:
+    """Who said each turn, and what: model and environment alternate, and the model begins."""
+    return [(MODEL if place % 2 == 0 else "environment", text) for place, text in enumerate(turns)]
 
 
 def terminal_view(total: int, made: Sequence[Section]) -> Group:
@@ -95,7 +103,11 @@ def _panel(one: Shown, *, with_prompt: bool) -> Panel:
     body = Text()
     if with_prompt:
         body.append(shown(row.prompt).rstrip("\n") + "\n", style="dim")
-    if one.tokens is None:
+    if one.tokens is None and row.turns:
+        for speaker, text in speakers(row.turns):
+            body.append(f"[{speaker}] ", style="bold")
+            body.append(shown(text).strip("\n") + "\n", style="" if speaker == MODEL else "yellow")
+    elif one.tokens is None:
         body.append(shown(row.response))
     else:
         for text, value in one.tokens:
@@ -128,6 +140,7 @@ def record(made: Sequence[Section]) -> dict[str, Any]:
                         "problem_id": one.seen.row.problem_id,
                         "prompt": one.seen.row.prompt,
                         "response": one.seen.row.response,
+                        "turns": one.seen.row.turns,
                         "reward": one.seen.row.reward,
                         "reward_parts": dict(
                             zip(one.seen.metadata.reward_parts, one.seen.row.reward_parts or (), strict=False)
