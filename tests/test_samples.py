@@ -135,6 +135,20 @@ def test_a_browser_shows_the_page_and_runs_nothing_of_it(page, tmp_path):
 
 
 @pytest.mark.unit
+def test_turns_are_shown_with_who_said_them(tmp_path):
+    rows = [replace(row, turns=["so", "\nno<b>", "four"] if row.sample == 1 else None) for row in make_rollouts()]
+    write_shard(tmp_path / "b000004-v000002.parquet", rows, METADATA)
+    shown = gmc(tmp_path, "--show", "best", "--count", "1", width="160").stdout
+    assert [shown.index(part) for part in ("[model] so", "[environment] no<b>", "[model] four", "2 turns")] == sorted(
+        shown.index(part) for part in ("[model] so", "[environment] no<b>", "[model] four", "2 turns")
+    )
+    (section,) = json.loads(gmc(tmp_path, "--show", "best", "--count", "1", "--json").stdout)["sections"]
+    assert section["responses"][0]["turns"] == ["so", "\nno<b>", "four"]
+    gmc(tmp_path, "--show", "best", "--count", "1", "--html", tmp_path / "page.html")
+    assert '<span class="told" title="environment">\nno&lt;b&gt;</span>' in (tmp_path / "page.html").read_text("utf-8")
+
+
+@pytest.mark.unit
 def test_tokens_are_colored_by_the_log_probs_of_the_shard(tmp_path):
     model = load_model("embedded")
     ids = [int(token) for token in model.tokenizer("so 4")["input_ids"]]

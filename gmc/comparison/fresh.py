@@ -7,6 +7,7 @@ import torch
 
 from gmc.comparison.stored import StoredBatch
 from gmc.engines.transformers import TransformersEngine
+from gmc.environments.single import Single
 from gmc.errors import UsageError
 from gmc.estimators.base import leave_one_out
 from gmc.estimators.gradient import Gradient
@@ -67,6 +68,11 @@ def require_math(metadata: ShardMetadata) -> None:
         raise UsageError(
             f"fresh responses to stored prompts can be rewarded by math alone, and these rollouts were by "
             f"{' and '.join(metadata.rewards)}; leave --fresh out"
+        )
+    if metadata.environment not in (None, Single.name):
+        raise UsageError(
+            f"fresh responses to stored prompts have one turn, and these rollouts were made in the environment "
+            f"{metadata.environment}; leave --fresh out"
         )
 
 

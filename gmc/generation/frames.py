@@ -19,6 +19,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "response_token_ids": ("response_token_ids", "completion_ids", "response_ids", "output_token_ids"),
     "response": ("response", "completion", "output"),
     "logprobs": ("logprobs", "engine_logprobs", "sampling_logprobs", "rollout_log_probs", "sampling_per_token_logps"),
+    "response_mask": ("response_mask",),
     "reward": ("reward", "score", "rewards"),
     "policy_version": ("policy_version", "version", "step"),
     "group": ("group", "uid", "problem_id", "prompt_id"),

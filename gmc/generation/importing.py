@@ -152,7 +152,19 @@ def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageMod
         response=response,
         engine_logprobs=logprobs,
         note=place,
+        response_mask=_mask(frame, place, values, len(response_ids)),
     )
+
+
+def _mask(frame: Frame, place: str, values: Mapping[str, Any], tokens: int) -> list[bool] | None:
+    """Which response tokens the model sampled, None when it sampled all."""
+    given = frame.value(values, "response_mask")
+    if given is None:
+        return None
+    found = numbers([int(one) if isinstance(one, bool) else one for one in given] if isinstance(given, list) else given)
+    if found is None or len(found) != tokens or any(one not in (0, 1) for one in found):
+        raise frame.fail(place, "response_mask", f"no list of {tokens} times true or false (1 or 0), one a response token")
+    return None if all(found) else [bool(one) for one in found]
 
 
 def _reward(frame: Frame, place: str, values: Mapping[str, Any]) -> float:
