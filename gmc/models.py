@@ -221,7 +221,7 @@ def _folder_of(name: str) -> str:
         if not is_adapter(Path(folder)):
             require_model_folder(Path(folder))
     elif _looks_like_path(folder):
-        raise DataError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
+        raise UsageError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
     else:
         use_cache_when_unreachable()
     return folder

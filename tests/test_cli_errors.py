@@ -278,3 +278,32 @@ def test_closed_and_full_streams_are_no_traceback(closing, tmp_path):
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, input="1", capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr, done.stderr
     assert (done.returncode == 0) == ("full" not in closing)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        ("train --set train.update=3", "train.updates"),
+        ("train --set learning_rate=3", "optimizer.learning_rate"),
+        ("train --estimator gmcc", "gmc"),
+        ("train --set estimator.epsilonn=1", "epsilon"),
+        ("train --delay rampp:3", "ramp"),
+        ("train --engine transformer", "transformers"),
+        ("train --reward mth", "math"),
+        ("train --reward math(strit=False)", "strict"),
+        ("train --recipe lab-delay-swep", "lab-delay-sweep"),
+        ("train --set problems.template=math-two-shot-v2", "math-two-shot-v1"),
+        ("train --dely 3", "--delay"),
+        ("eval --model embedded --bench math50", "math500"),
+        ("eval --model embedded --bench paper-sx", "paper-six"),
+        ("estimators show tik", "tic"),
+        ("delays show blok", "block"),
+        ("rewards show lenght", "length"),
+        ("trian", "train"),
+    ],
+)
+def test_the_nearest_name_is_offered(arguments, near, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused(*arguments.split()).lower()
+    assert f"did you mean {near}?" in line.replace("'", "") or f"possible options: {near}" in line

@@ -70,7 +70,7 @@ def test_quiet_keeps_errors_and_drops_the_rest(tmp_path):
     simulate = ("simulate-delay", "--delay", "geometric:3", "--lengths", "lognormal:9:0.5", "--updates", "20")
     simulate = (*simulate, "--schedule", str(tmp_path / "schedule.jsonl"))
     try:
-        assert "train on it with" in run(*simulate).stderr
+        assert "follows it" in run(*simulate).stderr
         quiet = run("--quiet", *simulate)
         assert quiet.exit_code == 0
         assert "train on it with" not in quiet.stderr

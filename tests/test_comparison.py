@@ -297,7 +297,7 @@ def test_a_rule_that_needs_both_kinds_of_log_probs_is_not_measured_on_one(model,
 @pytest.mark.unit
 def test_a_folder_without_shards_is_named(run, tmp_path):
     result = invoke(tmp_path, "--model", run / "policies" / "v000001")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no shards" in result.stderr
 
 

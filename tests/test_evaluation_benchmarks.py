@@ -46,7 +46,7 @@ def test_names_and_suites_select_each_benchmark_once() -> None:
     assert (len(six), len(seven)) == (6, 7)
     assert len(select_benchmarks(["paper-six", "gac-seven"])) == 7
     assert "reconstruction" in SUITES["paper-six"].note
-    with pytest.raises(UsageError, match=r"math5000: unknown; benchmarks are math500.*paper-six"):
+    with pytest.raises(UsageError, match=r"math5000: unknown; did you mean math500\? Benchmarks are math500.*paper-six"):
         select_benchmarks(["math5000"])
 
 

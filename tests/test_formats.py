@@ -94,12 +94,16 @@ def test_what_is_written_says_format_and_version(tmp_path: Path) -> None:
     empty: dict[str, torch.Tensor] = {}
     state = save_checkpoint(run.checkpoints, 1, weights=empty, optimizer=empty, estimator=empty, extra={}, keep=1)
     rows, _ = read_schedule(OLD / "schedule.parquet")
-    write_schedule(run.schedule, rows)
+    write_schedule(run.path / "schedule.parquet", rows)
     with HeartbeatWriter(run.followers, "me", 60.0).beating():
         beat = json.loads((run.followers / "me.json").read_text())
-    found = [beat, json.loads((state / "state.json").read_text()), json.loads(pq.read_schema(run.schedule).metadata[b"gmc"])]
+    found = [
+        beat,
+        json.loads((state / "state.json").read_text()),
+        json.loads(pq.read_schema(run.path / "schedule.parquet").metadata[b"gmc"]),
+    ]
     assert [{name: record[name] for name in stamp()} for record in found] == [stamp()] * 3
-    assert read_schedule(run.schedule)[0] == rows
+    assert read_schedule(run.path / "schedule.parquet")[0] == rows
     assert read_heartbeat(run.followers / "me.json").state == "stopped"
 
 

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from gmc.cli.app import app
 from gmc.errors import UsageError
 from gmc.lab.report import make_report, write_report
-from gmc.lab.report_input import read_input
+from gmc.lab.report_input import _runs_below, read_input
 from gmc.lab.report_numbers import differences, interquartile_mean, middle_of_many, over
 from gmc.lab.results import ResultsFile
 from gmc.lab.sweep_plan import Planner
+from gmc.store.run_directory import RunDirectory
 from tests.sweep_files import make_record, make_sweep, score_record
 from tests.test_evaluation_arms import fake_run
 
@@ -247,4 +248,13 @@ def test_the_command_writes_and_says_what_it_found(tmp_path):
     assert not (tmp_path / "no").exists()
     missing = CliRunner().invoke(app, ["lab", "report", str(tmp_path)])
     assert missing.exit_code == 2
-    assert "neither a run directory" in missing.stderr
+    assert "no trained run in it" in missing.stderr
+
+
+def test_a_folder_of_runs_stands_for_the_runs_in_it(tmp_path):
+    for name in ("b", "deep/a"):
+        run = RunDirectory.create(tmp_path / name, model="embedded", seed=0)
+        run.metrics.write_text('{"update": 0, "reward/mean": 0.5}\n')
+    RunDirectory.create(tmp_path / "untrained", model="embedded", seed=0)
+    assert _runs_below(tmp_path) == [tmp_path / "b", tmp_path / "deep" / "a"]
+    assert _runs_below(tmp_path / "b") == [tmp_path / "b"]

@@ -173,6 +173,7 @@ def test_the_plan_is_shown_without_running_and_bad_requests_are_one_line(tmp_pat
     assert plan["stages"][0]["cells"]["gmc, learning_rate 0.0001, epsilon 0.28"] == [100]
     assert plan["stages"][1]["undecided_cells"] == 2
     assert 0 < plan["stages"][0]["hours"] < 0.1
+    assert 0 < plan["stages"][1]["hours"] < 0.1, "a verdict that waits for its tuning takes time as well"
     assert not (tmp_path / "out").exists()
     for arguments in (["--launcher", "pbs"], ["--option", "x=1"], ["--option", "x"]):
         said = finish(path, *arguments, code=2)

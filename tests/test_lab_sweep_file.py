@@ -1,7 +1,13 @@
 """Sweep files: what they multiply to, which settings each run gets, and what is refused in one line."""
 
-import pytest
+import tomllib
 
+import pytest
+from typer.testing import CliRunner
+
+from gmc.cli.app import app
+from gmc.config.file_kinds import EXACT, RECIPE, SWEEP, TOY, command_of
+from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
 from gmc.lab.results import Results
 from gmc.lab.selection import at_an_end, candidates, choose, chosen_elsewhere
@@ -208,3 +214,30 @@ def test_wrong_settings_of_a_run_are_refused_before_anything_runs(case):
     with pytest.raises(UsageError, match=message) as error:
         first_runs(sweep)
     assert str(error.value).startswith("small.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["lab", "sweep", "paper-qwen3-1.7b-fixed-delay.toml"], "gmc train --recipe"),
+        (["lab", "sweep", "lab/s8-toy.toml"], "gmc lab toy"),
+        (["lab", "toy", "lab/s8-exact.toml"], "gmc lab exact"),
+        (["lab", "exact", "lab/s2.toml"], "gmc lab sweep"),
+        (["train", "--recipe", "lab/s8-toy.toml"], "gmc lab toy"),
+        (["train", "--recipe", "lab/s2.toml"], "gmc lab sweep"),
+    ],
+)
+def test_a_file_of_another_command_names_that_command(arguments, command):
+    *words, file = arguments
+    path = recipes_directory() / file
+    result = CliRunner().invoke(app, [*words, str(path)])
+    assert result.exit_code == 2
+    assert f"{command} {path} takes it" in result.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize("path", sorted(recipes_directory().rglob("*.toml")), ids=lambda path: path.name)
+def test_every_shipped_file_is_known_for_what_it_is(path):
+    text = path.read_text("utf-8")
+    said = next((command for command in (SWEEP, EXACT, TOY) if f"#   {command} recipes/" in text), None)
+    expected = said or (SWEEP if path.parent.name == "lab" else RECIPE)
+    assert command_of(tomllib.loads(text)) == expected

@@ -62,7 +62,7 @@ def test_the_tokenizer_hash_sees_added_tokens():
 
 
 def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere: no such folder"):
+    with pytest.raises(UsageError, match=r"nowhere: no such folder"):
         load_model(tmp_path / "nowhere")
 
 

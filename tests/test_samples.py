@@ -81,8 +81,8 @@ def test_filters_leave_what_they_say(shards):
     assert responses(shards, "--show", "best", "--status", "correct", "--count", 9) == ["epsilon", "beta"]
     assert responses(shards, "--show", "best", "--problem", "p1", "--count", 1) == ["epsilon"]
     for arguments, words in (
-        (("--contains", "no such text"), "no rollouts to show (1 shards are there)"),
-        (("--version", 9), "no rollouts to show"),
+        (("--contains", "no such text"), "1 shards, and none of their rollouts is wanted"),
+        (("--version", 9), "none of their rollouts is wanted"),
         (("--show", "good"), "there are best, worst"),
         (("--group", "4"), "write it as BATCH:GROUP"),
         (("--group", "4:9"), "no such group"),

@@ -112,7 +112,7 @@ def test_what_the_table_lacks_is_said_with_the_cure(tmp_path):
         run(tmp_path, rows(), columns=(("prize", "total"),))
     with pytest.raises(UsageError, match="import one version at a time"):
         run(tmp_path, [row | {"policy_version": 3 + (row["uid"] == "2+2")} for row in rows()], score=True)
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         import_rollouts(tmp_path / "none.jsonl", tmp_path / "out", ImportOptions())
     run(tmp_path, rows())
     with pytest.raises(UsageError, match="choose another --out"):

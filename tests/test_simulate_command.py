@@ -52,7 +52,12 @@ def make_run(batches=((0, 0), (1, 0), (2, 1)), used=None):
 
 
 def test_a_clock_reports_delays_and_writes_a_schedule_to_train_on():
-    found = record(*LENGTHS, "--delay", "length:20", "--updates", "50", "--prompts", "4", "--group-size", "3")
+    small = (*LENGTHS, "--delay", "length:20", "--updates", "50", "--prompts", "4", "--group-size", "3")
+    found = record(*small)
+    assert found["schedule"] is None
+    assert not [*Path().iterdir()], "nobody asked for a file"
+    assert "--schedule FILE" in command(*small).stderr
+    found = record(*small, "--schedule", "schedule.parquet")
     rows, prompts = read_schedule(Path("schedule.parquet"))
     assert (len(rows), prompts) == (200, 4)
     assert found["delay"]["mean"] == pytest.approx(sum(row.update - row.policy_version for row in rows) / 200)
@@ -72,19 +77,19 @@ def test_people_read_on_stderr_and_machines_on_stdout():
     assert Path("p.png").stat().st_size > 1000
 
 
-def test_the_lengths_of_a_run_are_replayed_and_the_schedule_goes_there():
+def test_the_lengths_of_a_run_are_replayed():
     make_run()
-    found = record("runs/x", "--delay", "length:100", "--updates", "20")
+    found = record("runs/x", "--delay", "length:100", "--updates", "20", "--schedule", "s.parquet")
     assert "6 groups of 3 lengths" in found["lengths"]
-    assert found["schedule"] == "runs/x/schedule.parquet"
-    assert read_schedule(Path("runs/x/schedule.parquet"))[1] == 2
+    assert found["schedule"] == "s.parquet"
+    assert read_schedule(Path("s.parquet"))[1] == 2
 
 
 def test_what_a_run_used_and_what_its_shards_would_serve():
     make_run(used=[[[0, 0], [0, 1]], [[2, 1], [1, 0]]])
-    followed = record("runs/x", "--delay", "recorded")
+    followed = record("runs/x", "--delay", "recorded", "--schedule", "f.parquet")
     assert followed["updates"] == 2
-    assert [tuple(row[:5]) for row in read_schedule(Path("runs/x/schedule.parquet"))[0]] == [
+    assert [tuple(row[:5]) for row in read_schedule(Path("f.parquet"))[0]] == [
         (0, 0, 0, 0, 0),
         (0, 1, 0, 1, 0),
         (1, 0, 2, 1, 1),
@@ -96,7 +101,7 @@ def test_what_a_run_used_and_what_its_shards_would_serve():
 
 
 def test_another_schedule_is_not_overwritten_unasked():
-    common = [*LENGTHS, "--updates", "20", "--delay"]
+    common = [*LENGTHS, "--updates", "20", "--schedule", "schedule.parquet", "--delay"]
     record(*common, "3")
     assert record(*common, "3")["schedule"] == "schedule.parquet"
     stopped = command(*common, "4")

@@ -43,12 +43,28 @@ own 700 nearly a fifth of that time went into searching them again and again."""
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
+_WrongUsage: Any = typer.BadParameter.__bases__[0]
+"""What click raises for options and arguments that it cannot read. Typer has a click of its own and names only its child."""
+
+
 class _OneLineErrors(TyperGroup):
     """Exit codes: 0 success, 1 failed run or check, 2 wrong usage. Other exceptions are bugs and keep their traceback."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         _hide_types_of_flags(self)
+
+    def main(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run as a program: a wrong option or argument is one line, too."""
+        try:
+            code = super().main(*arguments, **{**keywords, "standalone_mode": False})
+        except _WrongUsage as error:
+            if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+                error.show()
+            else:
+                print_error(_in_one_line(error))
+            code = error.exit_code
+        sys.exit(code if isinstance(code, int) else 0)
 
     def get_params(self, ctx: Any) -> Any:
         """With the options that typer adds late, to install completion, which take no value either."""
@@ -71,6 +87,12 @@ class _OneLineErrors(TyperGroup):
             where = "" if error.filename is None else f"{error.filename}: "
             print_error(f"{where}{error.strerror}")
             raise typer.Exit(1) from error
+
+
+def _in_one_line(error: Any) -> str:
+    text = " ".join(error.format_message().split()).rstrip(".")
+    command = "" if error.ctx is None else f" ({error.ctx.command_path} --help)"
+    return f"{text[0].lower()}{text[1:]}{command}"
 
 
 def _without_types(options: list[Any]) -> list[Any]:

@@ -10,7 +10,8 @@ from gmc.cli import options
 
 def report(
     paths: Annotated[
-        list[Path], typer.Argument(help="Results files, folders of sweeps, or run directories.", show_default=False)
+        list[Path],
+        typer.Argument(help="Results files, folders of sweeps, runs, or folders of runs.", show_default=False),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for report.html, report.md and the tables.")] = Path("report"),
     baseline: Annotated[

@@ -25,27 +25,31 @@ def dry_run_record(study: Study, results: Path, jobs: int) -> dict[str, Any]:
     """Arms, runs and hours of a study, as plain values."""
     records = read_earlier(results)
     tuning, verdict = study.runs(records)
-    cells = study.planner.verdict_cells()
     stages = [_stage("tuning", study, tuning, records, jobs)] if tuning else []
-    stages.append(_stage("verdict", study, verdict, records, jobs))
-    stages[-1]["runs"] = cells * len(study.sweep.seeds)
-    stages[-1]["undecided_cells"] = cells - len(stages[-1]["cells"])
+    stages.append(_stage("verdict", study, study.verdict_ahead(records), records, jobs))
+    decided = _cells(verdict)
+    stages[-1]["undecided_cells"] = len(stages[-1]["cells"]) - len(decided)
+    stages[-1]["cells"] = decided
     return {"sweep": study.sweep.name, "question": study.sweep.question, "results": str(results), "stages": stages}
 
 
 def _stage(name: str, study: Study, runs: Sequence[PlannedRun], records: Sequence[RunRecord], jobs: int) -> dict[str, Any]:
     expected = forecast(study, runs, records)
-    cells: dict[str, list[int]] = {}
-    for run in runs:
-        cells.setdefault(cell_text(run.cell), []).append(run.seed)
     return {
         "stage": name,
-        "cells": cells,
+        "cells": _cells(runs),
         "runs": expected.runs,
         "done": expected.done,
         "hours": None if expected.seconds is None else expected.seconds / 3600 / jobs,
         "hours_source": expected.source,
     }
+
+
+def _cells(runs: Sequence[PlannedRun]) -> dict[str, list[int]]:
+    cells: dict[str, list[int]] = {}
+    for run in runs:
+        cells.setdefault(cell_text(run.cell), []).append(run.seed)
+    return cells
 
 
 def show_plan(record: dict[str, Any]) -> None:
@@ -57,11 +61,18 @@ def show_plan(record: dict[str, Any]) -> None:
         )
         for cell, seeds in stage["cells"].items():
             table.add_row(cell, " ".join(map(str, seeds)))
-        stderr.print(table)
+        if stage["cells"]:
+            stderr.print(table)
+        else:
+            write_line(str(table.title))
+        waiting = ""
         if undecided := stage.get("undecided_cells"):
-            write_line(f"{undecided} arms wait for the tuning to choose their settings")
+            write_line(f"{undecided} of its arms wait for the tuning to choose their settings")
+            waiting = ", those that wait at the first value of each setting"
         hours = "unknown" if stage["hours"] is None else f"{stage['hours']:.2g} h"
-        write_line(f"{stage['stage']}, listed runs to be made: {hours} ({stage['hours_source']})")
+        write_line(
+            f"{stage['stage']}, {stage['runs'] - stage['done']} runs to be made{waiting}: {hours} ({stage['hours_source']})"
+        )
 
 
 class TableView(SweepView):

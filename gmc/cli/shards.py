@@ -77,6 +77,8 @@ def check(
 
     files = []
     for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
         found = [stored.path for stored in scan(RunDirectory.rollouts_of(path))] if path.is_dir() else [path]
         if not found:
             raise UsageError(f"{path}: no shards here (files named b000000-v000000.parquet)")

@@ -23,7 +23,7 @@ def simulate_delay(
 ) -> None:
     """Simulate delays without a model, from response lengths: a schedule to train on, or a forecast for a cluster.
 
-    With --delay, the virtual clock: writes the schedule that `gmc train --delay schedule:FILE` follows. With --workers, a
+    With --delay, the virtual clock; --schedule writes what `gmc train --delay schedule:FILE` follows. With --workers, a
     discrete-event simulation of rollout workers and one trainer.
     """
     from gmc.cli.output import print_json

@@ -1,6 +1,5 @@
 """What `gmc simulate-delay` does once its options are read."""
 
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group
@@ -24,10 +23,10 @@ from gmc.simulator.request import SimulationRequest
 from gmc.simulator.simulate import simulate
 from gmc.simulator.statistics import DelayStatistics
 from gmc.simulator.theory import theory_record
-from gmc.store.run_directory import RUN_FILE, RunDirectory
 
 RECORDED = "recorded"
 """In place of a delay: what the run's updates really used."""
+KEEP = "to train on exactly these delays: --schedule FILE writes them, and gmc train --delay schedule:FILE follows them"
 MOST_GROUPS = 10_000_000
 
 
@@ -44,18 +43,18 @@ def run_delay(request: SimulationRequest) -> dict[str, Any]:
     with progress_bar("simulation", updates, "updates") as bar:
         result = simulate(delays, lengths, updates=updates, on_update=bar.advance)
     theory = _theory(request, result.delays, updates, lengths.group_size)
-    path = request.schedule or _default_schedule(request.run)
+    path = request.schedule
     # Files come before the report, so that a closed pipe behind it cannot lose them.
-    clash = path.exists() and not request.overwrite and read_schedule(path)[0] != result.schedule
-    if not clash:
+    clash = path is not None and path.exists() and not request.overwrite and read_schedule(path)[0] != result.schedule
+    if path is not None and not clash:
         write_schedule(path, result.schedule, uses=result.uses)
     _save_plot(request, result.delays, f"--delay {spec}: {lengths.note}")
     stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
     if clash:
         raise UsageError(f"{path}: holds another schedule, left alone; use --overwrite, or --schedule with another name")
-    write_line(f"\nschedule {path}: train on it with gmc train --delay schedule:{path}")
+    write_line(f"schedule {path}: gmc train --delay schedule:{path} follows it" if path else KEEP)
     record = {"delay_spec": spec, "lengths": lengths.note, "seed": request.seed, **result.summary(), "theory": theory}
-    return {**record, "schedule": str(path)}
+    return {**record, "schedule": None if path is None else str(path)}
 
 
 def run_cluster(request: SimulationRequest, cluster: dict[str, Any]) -> dict[str, Any]:
@@ -120,12 +119,6 @@ def _delay_model(
     context = DelayContext(prompts, group_size, request.seed, request.updates or DEFAULT_UPDATES)
     updates = request.updates or delay_class(spec).horizon(arguments_of(spec), context) or DEFAULT_UPDATES
     return parse_delay(spec, prompts=prompts, group_size=group_size, seed=request.seed, updates=updates), updates
-
-
-def _default_schedule(run: Path | None) -> Path:
-    if run is not None and (run / RUN_FILE).is_file():
-        return RunDirectory.open(run).schedule
-    return Path("schedule.parquet")
 
 
 def _save_plot(request: SimulationRequest, delays: DelayStatistics, title: str) -> None:

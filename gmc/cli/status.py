@@ -14,6 +14,15 @@ from rich.text import Text
 from gmc.cli import options
 from gmc.cli.output import INTERRUPTED, PlainConsole
 from gmc.cli.sparkline import can_draw, sparkline
+from gmc.delays.version_0 import VERSION_0_SHARE
+
+IN_WORDS = {
+    "reward/mean": "reward {:.3f}",
+    "ratio/ess_share": "effective sample size {:.0%}",
+    "ratio/groups_capped_share": "groups capped {:.0%}",
+    "optimizer/gradient_norm": "gradient norm {:.2g}",
+}
+"""What of `gmc.live.overview.SHOWN_METRICS` is of the last update alone, as the screen says it."""
 
 WATCH_SECONDS = 2.0
 CURVE = 40
@@ -62,15 +71,11 @@ def screen(found: dict[str, Any]) -> Group:
         ("updates", _updates(found)),
         ("reward", sparkline(found["rewards"], CURVE, unicode=can_draw(sys.stdout.encoding))),
         *_heldout(found["heldout"]),
-        ("policy", f"version {_or_none(found['policy_version'])} published, checkpoint {_or_none(found['checkpoint'])}"),
-        (
-            "batches",
-            f"{found['batches_launched']} launched = {found['batches_trained']} trained + {found['batches_waiting']} waiting "
-            f"+ {found['batches_in_work']} in work",
-        ),
+        ("policy", _policy(found)),
+        ("batches", _batches(found)),
         *_reuse(found),
         ("delays", _delays(found["delays"])),
-        *((name, f"{value:.4g}") for name, value in found["metrics"].items() if value is not None),
+        *_last_update(found["metrics"]),
         ("trainer", _trainer(found["trainer"], found["worker"])),
     ):
         head.add_row(Text(name, style="bold"), Text(str(value)))
@@ -82,6 +87,28 @@ def screen(found: dict[str, Any]) -> Group:
         Text(f"{error['who']}, {error['age_seconds']:.0f} s ago: {error['error']}", style="red") for error in found["errors"]
     ]
     return Group(*parts)
+
+
+def _last_update(metrics: dict[str, float | None]) -> list[tuple[str, str]]:
+    """The numbers of the last update, and how much of training fell on the untrained policy's rollouts."""
+    said = [words.format(value) for name, words in IN_WORDS.items() if (value := metrics.get(name)) is not None]
+    rows = [("last update", ", ".join(said))] if said else []
+    share = metrics.get(VERSION_0_SHARE)
+    if share is not None:
+        rows.append(("offline", f"{share:.0%} of the learning rate so far fell on rollouts of version 0"))
+    return rows
+
+
+def _policy(found: dict[str, Any]) -> str:
+    version, checkpoint = found["policy_version"], found["checkpoint"]
+    published = "none published yet" if version is None else f"version {version} published"
+    return f"{published}, {'no checkpoint' if checkpoint is None else f'checkpoint after {checkpoint} updates'}"
+
+
+def _batches(found: dict[str, Any]) -> str:
+    """Launched = trained + waiting + in work; the last where somebody works."""
+    work = f", {found['batches_in_work']} in work" if found["batches_in_work"] else ""
+    return f"{found['batches_launched']}: {found['batches_trained']} trained, {found['batches_waiting']} waiting{work}"
 
 
 def _updates(found: dict[str, Any]) -> str:
@@ -109,8 +136,7 @@ def _delays(delays: dict[str, float] | None) -> str:
     if delays is None:
         return "none yet"
     return (
-        f"mean {delays['mean']:.1f}, median {delays['p50']}, 90 % {delays['p90']}, max {delays['max']}, last {delays['last']} "
-        f"({delays['groups']} groups)"
+        f"mean {delays['mean']:.1f}, median {delays['p50']}, 90 % {delays['p90']}, max {delays['max']}, last {delays['last']}"
     )
 
 

@@ -144,6 +144,8 @@ def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) ->
             )
         else:
             write_line(f"stopped by {signal_name or 'another rank'} after {result.updates} updates; go on with --resume")
+    elif not result.metrics:
+        write_line(f"{result.run}: finished, all {result.planned_updates} updates are made; --resume --updates N adds more")
     elif level() < logging.WARNING:
         write_line(f"{result.estimator} at --delay {result.delay}: {result.updates} of {result.planned_updates} updates made")
         stderr.print(summarize(RunDirectory.open(result.run)))

@@ -50,7 +50,7 @@ def load_stored(
     folder = source / "rollouts" if (source / "rollouts").is_dir() else source
     paths = sorted(folder.glob("*.parquet"))[-shards:]
     if not paths:
-        raise DataError(f"{folder}: no shards (*.parquet) in it; name a run or a folder of rollouts")
+        raise UsageError(f"{folder}: no shards (*.parquet) in it; name a run or a folder of rollouts")
     wanted = tokenizer_hash(model.tokenizer)
     loaded = [read_shard(path, tokenizer_hash=wanted) for path in paths]
     first = loaded[0].metadata

@@ -1,11 +1,10 @@
 """Which setting stands behind each flag of the commands, and behind each keyword of the library."""
 
-import difflib
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 
 SETTING_OF = {
     "estimator": "estimator.name",
@@ -63,8 +62,7 @@ def settings_of_flags(flags: Mapping[str, Any], table: Mapping[str, str] = SETTI
     """Flags by their settings' dotted keys, paths as text. Raises `UsageError` for a name that is no flag, with the nearest."""
     for name in flags:
         if name not in table:
-            near = difflib.get_close_matches(name, table, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(table)}"
-            raise UsageError(f"{name}: no such flag; {hint} Any other setting goes into settings={{'section.name': value}}")
+            hint = did_you_mean(name, table) or f"; there are {', '.join(table)}."
+            raise UsageError(f"{name}: no such flag{hint} Any other setting goes into settings={{'section.name': value}}")
     texts = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in flags.items()}
     return {table[name]: value for name, value in texts.items()}

@@ -4,7 +4,6 @@ Values are kept flat, by dotted key, so that a layer is laid over another by say
 filled in by `gmc.resolving.resolve`.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +15,10 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from gmc.config.fields import AUTO, derived, leaf_fields
+from gmc.config.file_kinds import RECIPE, require_file_of
 from gmc.config.recipes import find_recipe
 from gmc.config.settings import RunSettings
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 
 Tree = dict[str, Any]
 MAX_DEPTH = 20
@@ -111,7 +111,9 @@ def lay(
         layers.set_all({"estimator": FIELDS["estimator"].get_default(call_default_factory=True)}, DEFAULT)
     if recipe is not None:
         path = find_recipe(recipe)
-        layers.set_all(check(read_toml(path), f"recipe {path}"), f"recipe {path}")
+        tree = read_toml(path)
+        require_file_of(RECIPE, tree, path)
+        layers.set_all(check(tree, f"recipe {path}"), f"recipe {path}")
     for key, value in (flags or {}).items():
         if value is not None:
             _require_text(value)
@@ -231,8 +233,7 @@ def check(tree: Tree, origin: str) -> Tree:
 def _explain(key: str, problem: Any) -> str:
     """A problem of a validation in one line, with the nearest known key for a misspelt one."""
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, FIELDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "--dry-run prints every setting"
-        return f"unknown setting {key}; {hint}"
+        own = "" if "." in key else f"one of the rule is written estimator.{key}, and "
+        return f"unknown setting {key}{did_you_mean(key, FIELDS) or f'; {own}--dry-run prints every setting'}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{key} = {problem['input']!r}: {message[0].lower()}{message[1:]}"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import gmc
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 
 
 def recipes_directory() -> Path:
@@ -29,4 +29,5 @@ def find_recipe(name: str) -> Path:
     if shipped.is_file():
         return shipped
     names = ", ".join(list_recipes())
-    raise UsageError(f"--recipe {name}: no such recipe; there are {names} (or give a .toml file)")
+    near = did_you_mean(name, list_recipes())
+    raise UsageError(f"--recipe {name}: no such recipe{near or ';'} there are {names} (or give a .toml file)")

@@ -48,13 +48,12 @@ class NoiseFloor:
     buckets: tuple[LengthBucket, ...]
 
     def __str__(self) -> str:
-        parts = [f"±{bucket.spread:.1g} at {_range(bucket)} tokens" for bucket in self.buckets]
         worst = max(bucket.worst for bucket in self.buckets)
-        verdict = "negligible" if worst < NEGLIGIBLE else "keep --logprobs trainer"
-        return (
-            f"noise floor ({verdict}): engine and trainer log-probs differ by ±{self.spread:.1g} a token;\n"
-            f"  log ρ of a whole response by {', '.join(parts)}"
-        )
+        said = f"log-probs of engine and trainer differ by ±{self.spread:.1g} a token"
+        if worst < NEGLIGIBLE:
+            return f"{said}, which is rounding and decides nothing"
+        parts = [f"±{bucket.spread:.1g} at {_range(bucket)} tokens" for bucket in self.buckets]
+        return f"{said}, the log-ratio of a whole response by {', '.join(parts)}: keep --logprobs trainer"
 
 
 def measure_noise(rollouts: Iterable[Rollout]) -> NoiseFloor | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from gmc.config.fields import allowed_values, default_text
+from gmc.errors import did_you_mean
 from gmc.estimators.base import Estimator
 
 
@@ -35,7 +36,7 @@ def explain_settings_error(rule: type[Estimator], error: ValidationError, path: 
     key = str(problem["loc"][0])
     if key not in fields:
         listing = ", ".join(fields) if fields else "no settings"
-        return f"{path}.{key}: {rule.name} has no such setting; it has {listing}"
+        return f"{path}.{key}: {rule.name} has no such setting; it has {listing}{did_you_mean(key, fields)}"
     description = fields[key].description
     meaning = f" ({description})" if description else ""
     # The value of the whole setting: for a union, pydantic reports each arm's own view of it.

@@ -137,7 +137,7 @@ def group_by_arm(runs: Sequence[TrainedRun]) -> list[Arm]:
                 )
             by_seed[run.seed] = run
         values = {key: group[0].settings.get(key) for key in shown}
-        differs = {_short(key): "" if value is None else str(value) for key, value in values.items()}
+        differs = {_short(key): _in_words(value) for key, value in values.items()}
         arms.append(Arm(differs, tuple(by_seed[seed] for seed in sorted(by_seed))))
     return sorted(arms, key=lambda arm: [_sortable(part) for part in arm.label.split()])
 
@@ -178,6 +178,13 @@ def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _in_words(value: Any) -> str:
+    """A setting's value as the name of an arm."""
+    if isinstance(value, tuple):
+        return "+".join(map(str, value)) or "none"
+    return "" if value is None else str(value)
+
+
 def _short(key: str) -> str:
     return {"estimator.name": "estimator", "train.updates": "updates"}.get(key, key)
 
@@ -187,6 +194,8 @@ def _sortable(word: str) -> tuple[int, float, str]:
     return (0, float(number), "") if number.replace(".", "", 1).isdecimal() else (1, 0.0, word)
 
 
-def interval_name() -> str:
+def interval_name(arms: Sequence[Arm]) -> str:
     """What the intervals are, for titles."""
+    if all(len(arm.runs) == 1 for arm in arms):
+        return "one seed an arm, so no interval"
     return f"mean over seeds ± {100 * LEVEL:.0f} % interval"

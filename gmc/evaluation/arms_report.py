@@ -27,11 +27,11 @@ from gmc.store.files import atomic_path
 
 def arm_tables(arms: Sequence[Arm]) -> list[Table]:
     """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
-    left = (*(arms[0].differing or ("arm",)), "seeds")
+    left = (*(name.replace(".", ".\n") for name in arms[0].differing or ("arm",)), "seeds")
     binary = all(run.binary for arm in arms for run in arm.runs)
     window = common_window(arms)
     rewards = new_table(
-        f"training reward{', %' if binary else ''}: {interval_name()}", left, (f"last {window}", f"best {window}")
+        f"training reward{', %' if binary else ''}: {interval_name(arms)}", left, (f"last {window}", f"best {window}")
     )
     for arm in arms:
         final = over_seeds([run.final_reward(window) for run in arm.runs])
@@ -41,7 +41,7 @@ def arm_tables(arms: Sequence[Arm]) -> list[Table]:
     for way, example in ways_of_asking([run for arm in arms for run in arm.runs]).items():
         names = list(example.record["scores"])
         unit = "% correct" if example.rewarded.binary else "mean reward"
-        title = f"{example.record['benchmark']}, {example.record['problems']['count']} problems, {unit}: {interval_name()}"
+        title = f"{example.record['benchmark']}, {example.record['problems']['count']} problems, {unit}: {interval_name(arms)}"
         table = new_table(title, left, tuple(names))
         for arm in arms:
             runs = [run for run in arm.runs if way in run.results]
@@ -58,7 +58,9 @@ def arm_tables(arms: Sequence[Arm]) -> list[Table]:
 
 
 def _difference_table(found: Sequence[ArmDifference]) -> Table:
+    several = any(each.paired.seeds > 1 for each in found)
     title = f"paired by seed, mean ± 95 % interval; {len(found)} comparisons, p by Holm over all of them"
+    title = title if several else "paired by seed: one seed each, which says nothing of how another would differ"
     table = new_table(title, ("difference", "score"), ("mean", "ahead", "p"))
     for each in found:
         mean, reach = each.paired.mean, each.paired.reach

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gmc.config.fields import EMBEDDED
 from gmc.config.settings import RunSettings
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.evaluation.request import Request
 from gmc.evaluation.spec import EvalSpec, Task
 from gmc.problems.base import ProblemSet
@@ -83,7 +83,7 @@ def overlap_notes(trained_on: RunSettings, problems: ProblemSet) -> list[str]:
         return []
     try:
         trained = build_problems(trained_on, None)
-    except DataError as error:
+    except (DataError, UsageError) as error:
         return [f"overlap with the training problems not checked: {error}"]
     shared = find_overlap(trained, problems)
     if not shared:

@@ -53,8 +53,13 @@ class Result:
 
 
 def read_result(path: Path) -> Result:
-    """A result by its JSON, its Parquet file, or their common name. Raises `DataError` when missing, unfinished or newer."""
+    """A result by its JSON, its Parquet file, or their common name.
+
+    Raises `UsageError` when there is none, `DataError` when it is unfinished, damaged or newer.
+    """
     scores_path = path.with_suffix(".json") if path.suffix in (".json", ".parquet") else path.parent / f"{path.name}.json"
+    if not scores_path.is_file():
+        raise UsageError(f"{scores_path}: no such result; gmc eval writes them into the folder evals of a run")
     record = read_json(scores_path)
     tables = ("scores", "spec")
     if (

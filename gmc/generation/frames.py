@@ -60,7 +60,7 @@ def read_frame(source: "Path | pandas.DataFrame", named: Mapping[str, str]) -> F
     """
     if isinstance(source, Path):
         if not source.is_file():
-            raise DataError(f"{source}: no such file")
+            raise UsageError(f"{source}: no such file")
         origin, rows = str(source), [(row.place, plain(dict(row.values))) for row in read_rows(source)]
     else:
         records = source.to_dict(orient="records")

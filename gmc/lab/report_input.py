@@ -14,6 +14,7 @@ from gmc.lab.selection import Candidate, candidates, winners
 from gmc.lab.sweep import RESULTS, results_of
 from gmc.lab.sweep_file import Compared, Sweep
 from gmc.lab.sweep_plan import values_text
+from gmc.live.listing import find_runs
 from gmc.store.files import strict_json
 from gmc.store.run_directory import RUN_FILE, RunDirectory
 from gmc.store.saved_settings import read_versions
@@ -73,23 +74,28 @@ class ReportInput:
 
 
 def read_input(paths: Sequence[Path], baseline: str | None = None) -> ReportInput:
-    """Read results files, sweeps' folders, or run directories (not mixed).
+    """Read results files, sweeps' folders, run directories, or folders of them (not mixed).
 
     baseline: the arm that others are compared with, where the study names none. Raises `UsageError` for a verdict on a seed
     that chose something, in this study or in another that stands beside it.
     """
+    paths = [found for path in paths for found in _runs_below(path)]
     runs = [path for path in paths if (path / RUN_FILE).is_file()]
     if runs and len(runs) < len(paths):
         other = next(path for path in paths if path not in runs)
         raise UsageError(f"{other}: no run directory, and {runs[0]} is one; report on runs or on results of sweeps")
-    found = _of_runs(runs) if runs else _of_results([_results(path) for path in paths])
+    found = _of_runs(runs) if runs else _of_results([results_of(path) for path in paths])
     return replace(found, compare=_comparisons(found, baseline))
 
 
-def _results(path: Path) -> Results:
-    if path.is_dir() and not (path / RESULTS).is_file():
-        raise UsageError(f"{path}: neither a run directory ({RUN_FILE}) nor the folder of a sweep ({RESULTS})")
-    return results_of(path)
+def _runs_below(path: Path) -> list[Path]:
+    """The trained runs in a folder that is itself neither a run nor a sweep's; anything else as it is."""
+    if not path.is_dir() or (path / RUN_FILE).is_file() or (path / RESULTS).is_file():
+        return [path]
+    runs = [run for run in find_runs(path) if RunDirectory.open(run).has_trained]
+    if not runs:
+        raise UsageError(f"{path}: no trained run in it, and not the folder of a sweep ({RESULTS})")
+    return runs
 
 
 def _of_results(files: Sequence[Results]) -> ReportInput:

@@ -5,18 +5,20 @@ The same command goes on where it was stopped: a cell whose line is there is not
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from gmc.config.file_kinds import require_file_of
 from gmc.config.layers import read_toml
 from gmc.errors import DataError, UsageError
 from gmc.store.files import append_jsonl, read_jsonl, strict_json, write_text
 
 
 class Grid(BaseModel):
-    """Base of one `[[grid]]` table: typed, immutable, and an unknown key is an error."""
+    """Base of one `[[grid]]` table: typed, immutable, and an unknown key is an error. command: which takes such files."""
 
+    command: ClassVar[str]
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -24,11 +26,12 @@ AnyGrid = TypeVar("AnyGrid", bound=Grid)
 
 
 def read_grids(path: Path, kind: type[AnyGrid]) -> list[AnyGrid]:
-    """The grids of a study file. Raises `UsageError` naming the file and the key that is wrong."""
+    """The grids of a study file. Raises `UsageError` for another command's file, else naming the file and the wrong key."""
     try:
         tree = read_toml(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file") from error
+    require_file_of(kind.command, tree, path)
     tables = tree.get("grid")
     if set(tree) != {"grid"} or not isinstance(tables, list) or not tables:
         raise UsageError(f"{path}: a study is one or more [[grid]] tables and nothing else")

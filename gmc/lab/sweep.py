@@ -52,6 +52,11 @@ class Study:
         known = [record for run in tuning if (record := find(run, records)) is not None]
         return tuning, self.planner.verdict(choose(self.sweep, known))
 
+    def verdict_ahead(self, records: Sequence[RunRecord]) -> list[PlannedRun]:
+        """The verdict's runs as far as they can be foreseen: what is not chosen yet stands at its first values."""
+        known = [record for run in self.planner.tuning() if (record := find(run, records)) is not None]
+        return self.planner.verdict({**self.planner.first_values(), **choose(self.sweep, known)})
+
 
 @dataclass(frozen=True)
 class SweepOutcome:

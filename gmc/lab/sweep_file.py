@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from gmc.config.file_kinds import SWEEP, require_file_of
 from gmc.config.layers import flatten, read_toml
 from gmc.errors import UsageError
 
@@ -174,6 +175,7 @@ def read_sweep(path: Path) -> Sweep:
         content = read_toml(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file") from error
+    require_file_of(SWEEP, content, path)
     return parse_sweep(content, str(path))
 
 

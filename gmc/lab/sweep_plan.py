@@ -101,6 +101,16 @@ class Planner:
                     cells.append(Cell(arm, cell.values, found))
         return self._runs(cells, "verdict", sweep.seeds, [(sweep.verdict.settings, "[verdict.settings]")])
 
+    def first_values(self) -> dict[str, Values]:
+        """What stands for a choice before there is one: the first value of each axis that is to be chosen."""
+        found: dict[str, Values] = {}
+        for arm in self.sweep.arms:
+            for cell in self._cells(arm, self._axes(arm)):
+                rest = {key: value for key, value in cell.values.items() if key not in self.selected}
+                first = {key: value for key, value in cell.values.items() if key in self.selected}
+                found.setdefault(cell_key(arm, rest), first)
+        return found
+
     @property
     def selected(self) -> frozenset[str]:
         """The axes that the selection chooses."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 from gmc.problems.base import ProblemSet
 from gmc.problems.checks import deduplicate
 from gmc.problems.load import Prepare, load_problems, mathematical
@@ -116,7 +116,8 @@ def select_benchmarks(names: Sequence[str]) -> list[Benchmark]:
             members = (name,)
         else:
             raise UsageError(
-                f"--bench {name}: unknown; benchmarks are {', '.join(BENCHMARKS)}; suites are {', '.join(SUITES)} "
+                f"--bench {name}: unknown{did_you_mean(name, [*BENCHMARKS, *SUITES]) or '.'} "
+                f"Benchmarks are {', '.join(BENCHMARKS)}; suites are {', '.join(SUITES)} "
                 "(--problems takes any file)"
             )
         selected |= {member: BENCHMARKS[member] for member in members}

@@ -93,7 +93,7 @@ def _read(source: str, split: str | None) -> tuple[list[Row], str]:
         rows, chosen = read_hub_rows(source, split=split)
         return rows, f"{source}:{chosen}"
     if looks_like_file:
-        raise DataError(f"{source}: no such file")
+        raise UsageError(f"{source}: no such file")
     raise UsageError(f"{source}: not 'arithmetic', not a file here, and not a hub name (owner/name)")
 
 

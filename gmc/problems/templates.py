@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gmc.config.fields import EMBEDDED
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 from gmc.problems.arithmetic import PROMPT
 from gmc.problems.chat import render_chat, render_reply
 from gmc.problems.checks import normalize_question
@@ -118,7 +118,8 @@ def get_template(template_id: str) -> Template:
     """The template of this id; raises `UsageError` listing the ids when there is none."""
     template = TEMPLATES.get(template_id)
     if template is None:
-        raise UsageError(f"template {template_id!r}: no such template; there are {', '.join(TEMPLATES)}")
+        near = did_you_mean(template_id, TEMPLATES)
+        raise UsageError(f"template {template_id!r}: no such template{near or ';'} there are {', '.join(TEMPLATES)}")
     return template
 
 

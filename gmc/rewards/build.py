@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 from gmc.registry import in_one_line
 from gmc.rewards.base import Reward
 from gmc.rewards.combined import CombinedReward
@@ -88,7 +88,7 @@ def _explain(cls: type[Reward], error: ValidationError) -> str:
     name = ".".join(map(str, problem["loc"]))
     known = ", ".join(cls.Settings.model_fields) or "none"
     if problem["type"] == "extra_forbidden":
-        return f"no setting {name}; there are {known}"
+        return f"no setting {name}; there are {known}{did_you_mean(name, cls.Settings.model_fields)}"
     if problem["type"] == "missing":
         return f"it needs {name} ({cls.Settings.model_fields[name].description}); write {cls.name}({name}=...)"
     message = str(problem["msg"]).removeprefix("Value error, ")

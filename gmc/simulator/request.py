@@ -31,7 +31,7 @@ class SimulationRequest:
     group_size: int | None = described("G, responses a group", least=1, default=None, default_text=_SIZE)
     seed: int = described("Seed of everything that is drawn", least=0, default=0)
     schedule: Path | None = described(
-        "Where to write the schedule", default=None, default_text="schedule.parquet, in the run if there is one"
+        "Write which rollout is used at which update, for gmc train --delay schedule:FILE", default=None
     )
     overwrite: bool = described("Replace an existing schedule that differs", default=False)
     plot: Path | None = described("Also draw the picture to a .png or .svg file", default=None)

@@ -8,7 +8,7 @@ runs/NAME/
   used.jsonl, metrics.jsonl          one line an update
   launches.jsonl                     one line a launched batch, so that --resume need not open its shard
   policies/v000100/, checkpoints/u000100/
-  schedule.parquet, claims/, followers/, evals/
+  claims/, followers/, evals/
   logs/                              what an engine's library prints
   ended.json                         live mode: the trainer has made all its updates
 """
@@ -130,10 +130,6 @@ class RunDirectory:
     @property
     def launches(self) -> Path:
         return self.path / "launches.jsonl"
-
-    @property
-    def schedule(self) -> Path:
-        return self.path / "schedule.parquet"
 
     @property
     def lock_file(self) -> Path:

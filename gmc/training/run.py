@@ -171,8 +171,8 @@ def _responses_to_fill(session: Session, settings: RunSettings) -> int | None:
 
 def _log_start(session: Session, directory: RunDirectory) -> None:
     if session.version == session.planned_updates:
-        log.info("all %d updates of %s are done; add more with --resume --updates N", session.version, directory.path)
-    elif session.version:
+        return
+    if session.version:
         log.info("resuming %s at update %d of %d", directory.path, session.version, session.planned_updates)
     settings = session.updater.settings
     log.info(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from pydantic import Field, model_validator
 
+from gmc.config.file_kinds import EXACT
 from gmc.errors import UsageError
 from gmc.estimators.errors import EstimatorStageError
 from gmc.lab.arms import Arm, arms_of, installed_arms, require_unique
@@ -23,6 +24,7 @@ MEANS = ("relative_bias", "cosine", "scale", "relative_variance")
 class ExactGrid(Grid):
     """One grid; every list is an axis."""
 
+    command = EXACT
     vocabulary: int = Field(2, ge=2, description="V, ids of the vocabulary")
     tokens: int = Field(3, ge=1, description="T, tokens of every response")
     rewarded: list[int] = Field([1, 6], description="responses with reward 1, counted from 0 in lexicographic order")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from pydantic import Field, model_validator
 
+from gmc.config.file_kinds import TOY
 from gmc.delays.registry import arguments_of
 from gmc.errors import UsageError
 from gmc.estimators.errors import EstimatorStageError
@@ -28,6 +29,7 @@ RUNS_AT_ONCE = 96
 class ToyGrid(Grid):
     """One grid; every list is an axis."""
 
+    command = TOY
     delays: list[int | str] = Field([64], description="delays, as --delay takes them")
     optimizers: list[Optimizer] = Field(["adam"], description="adam, sgd, or one-norm: adam on gradients of length 1")
     rates: list[float] = Field([0.04, 0.08, 0.16], description="constant learning rates")

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.store.run_directory import RunDirectory, rollout_name
 from gmc.store.shards.reader import read_metadata, read_shard
 from gmc.store.shards.store import RolloutStore, StoredShard, scan
@@ -42,7 +42,7 @@ class Imports:
         self._base = {stored.batch: stored for stored in scan(folder) if every_version or stored.version == 0}
         if not self._base:
             which = "" if every_version else " of policy version 0"
-            raise DataError(f"{folder}: no rollouts{which} to import (files named {rollout_name(0, 0)}).")
+            raise UsageError(f"{folder}: no rollouts{which} to import (files named {rollout_name(0, 0)})")
         for stored in store.list():
             if (every_version or stored.version == 0) and not _is_copy(stored, folder):
                 raise DataError(f"{stored.path}: not from {folder}, importing would mix two rollout sets. Use a new --run.")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gmc.errors import UsageError
+from gmc.store.run_directory import rollout_name
 from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.rollout import Rollout, ShardMetadata
@@ -45,14 +46,15 @@ class Wanted:
 def read_wanted(folder: Path, wanted: Wanted) -> list[Seen]:
     """The wanted rollouts of a folder of shards, in order. Raises `UsageError` when there are none, `DataError` for damage."""
     stored = scan(folder)
+    if not stored:
+        raise UsageError(f"{folder}: no rollouts here (files named {rollout_name(0, 0)}); gmc rollout and gmc train make some")
     chosen = [one for one in stored if wanted.batch in (None, one.batch)]
     seen = []
     for one in chosen:
         shard = read_shard(one.path)
         seen += [Seen(row, shard.metadata, one.path) for row in shard.rollouts if wanted(row)]
     if not seen:
-        there = f"{len(stored)} shards are there" if stored else "there are no shards"
-        raise UsageError(f"{folder}: no rollouts to show ({there}); take a filter away, or see gmc status")
+        raise UsageError(f"{folder}: {len(stored)} shards, and none of their rollouts is wanted; take a filter away")
     return seen
 
 
