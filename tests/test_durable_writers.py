@@ -158,6 +158,7 @@ def test_the_logs_are_durable_before_the_checkpoint_that_counts_on_them(tmp_path
     run.checkpoints.mkdir()  # else making it flushes the run's folder anyway
     with recorded(monkeypatch) as events:
         session.save()
+        session.wait()
     ready = require_durable_file(events, run.checkpoints / "u000001" / files.READY)
     for log in (run.used, run.metrics):
         assert Event("sync", log, log.stat().st_size) in events[:ready]
@@ -187,6 +188,8 @@ def test_shards_and_policies_set_aside(tmp_path, monkeypatch):
 
 WRITING = {"write_text", "write_bytes", "write_table", "ParquetWriter", "savefig", "save_file", "save_pretrained"}
 WRITERS = {
+    "generation/sampler.py": "version 0 for other samplers, in the handover folder",
+    "training/sampler_process.py": "the log of a sampling process",
     "delays/schedule.py": "under atomic_path",
     "evaluation/arms_report.py": "under atomic_path",
     "evaluation/curve.py": "under atomic_path",
@@ -199,6 +202,7 @@ WRITERS = {
     "store/run_directory.py": "the lock, which holds only while its process lives",
     "engines/redirect.py": "a log that nothing counts on",
     "engines/vllm.py": "weights for another process, gone with this one",
+    "engines/vllm_server.py": "weights for servers, removed with the engine",
     "engines/vllm_start.py": "a model for another process, gone with this one",
     "cli/streams.py": "messages of a process whose terminal is gone",
     "lab/exact/report.py": "under atomic_path",

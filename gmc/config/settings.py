@@ -120,6 +120,9 @@ class RolloutSettings(Section):
         description="GPUs that sample in processes of their own while training goes on, as torch counts them ('4'), or 'cpu'; "
         "none: sampling happens where training does",
     )
+    servers: list[str] = Field(
+        default_factory=list, description="vllm-server: addresses of the servers, such as http://node7:8000"
+    )
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")
 
@@ -176,6 +179,9 @@ class TrainSettings(Section):
     checkpoint_every: Count = Field(50, description="updates between checkpoints")
     keep_checkpoints: Count = Field(2, description="newest checkpoints kept")
     publish_every: Count = Field(50, description="updates between published policies (the last is always published)")
+    policy_dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of published policies and of weights handed to sampling processes; training keeps float32"
+    )
     tokens_per_micro_batch: Annotated[Count, BY_MEMORY] = Field(description="token budget of one forward and backward pass")
     share_prompts: bool = Field(True, description="compute a group's prompt once")
     activation_checkpointing: Annotated[bool, BY_MEMORY_TOO] = Field(description="recompute activations in the backward pass")

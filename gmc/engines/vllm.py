@@ -1,7 +1,6 @@
 """Sampling with vLLM, which holds its own copy of the weights; every hand-over of weights is proved, number by number."""
 
 import contextlib
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,13 +15,11 @@ from torch import Tensor
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.probe import FLOORS, ProbeResult, compare_probe, probe_ids, reference_logprobs
+from gmc.engines.requests import check_requests, spread_seed
 from gmc.engines.vllm_start import start_vllm, vllm_version
-from gmc.errors import DataError, GmcError, UsageError
+from gmc.errors import DataError, GmcError
 from gmc.loading.adapter import merged_weights
 from gmc.models import LanguageModel
-
-LOWEST_TEMPERATURE = 0.01
-"""vLLM silently raises a smaller positive temperature to this."""
 
 
 class VllmEngine(Engine):
@@ -102,7 +99,7 @@ class VllmEngine(Engine):
         The same call gives the same bytes. Raises `UsageError` for an empty prompt, one that leaves less than
         `sampling.max_tokens` of the context, and a temperature that vLLM would change.
         """
-        self._check(prompts, group_size, sampling, seeds)
+        check_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
         requests = [self._parameters(sampling, group_size, seed) for seed in seeds]
         return self._complete(prompts, requests, sampling, progress)
 
@@ -112,7 +109,7 @@ class VllmEngine(Engine):
         """One further turn of each text, each with a limit of its own; its keys and values are still in the prefix cache."""
         turns = [replace(sampling, max_tokens=limit) for limit in limits]
         for context, turn, seed in zip(contexts, turns, seeds, strict=True):
-            self._check([context], 1, turn, [seed])
+            check_requests([context], 1, turn, [seed], self.max_model_len, self._model.source)
         requests = [self._parameters(turn, 1, seed) for turn, seed in zip(turns, seeds, strict=True)]
         return [completion for (completion,) in self._complete(contexts, requests, sampling, None)]
 
@@ -171,29 +168,6 @@ class VllmEngine(Engine):
         self._llm.llm_engine.engine_core.shutdown()
         self._llm = None
         cleanup_dist_env_and_memory()
-
-    def _check(self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seeds: Sequence[int]) -> None:
-        if len(seeds) != len(prompts):
-            raise UsageError(f"{len(seeds)} seeds for {len(prompts)} prompts: one a prompt is needed.")
-        if group_size < 1 or sampling.max_tokens < 1 or sampling.temperature < 0:
-            raise UsageError(
-                f"group size {group_size}, max tokens {sampling.max_tokens}, temperature {sampling.temperature}: "
-                "sizes start at 1, temperature at 0."
-            )
-        if 0 < sampling.temperature < LOWEST_TEMPERATURE:
-            raise UsageError(
-                f"temperature {sampling.temperature}: vLLM raises it to {LOWEST_TEMPERATURE} without a word. Use 0, "
-                f"{LOWEST_TEMPERATURE} or more, or --engine transformers."
-            )
-        for index, prompt in enumerate(prompts):
-            if not prompt:
-                raise UsageError(f"prompt {index} is empty: sampling needs at least one token to start from.")
-            if len(prompt) + sampling.max_tokens > self.max_model_len:
-                raise UsageError(
-                    f"prompt {index} has {len(prompt)} tokens; with max_tokens = {sampling.max_tokens} that exceeds the "
-                    f"context of {self.max_model_len} tokens of {self._model.source} in vLLM. "
-                    "Lower max_tokens or leave this problem out."
-                )
 
     def _parameters(self, sampling: Sampling, group_size: int, seed: int) -> Any:
         from vllm import SamplingParams
@@ -283,14 +257,6 @@ class VllmEngine(Engine):
             f"vLLM {self.version} does not hold the weights of {self._model.source} that it was given: {fault}. "
             "Use --engine transformers, or a vLLM version whose weight updates work for this model."
         )
-
-
-def spread_seed(seed: int) -> int:
-    """A seed far from its neighbors': vLLM gives sample i of a group the seed plus i, so groups must not overlap.
-
-    56 bits, which vLLM takes.
-    """
-    return int.from_bytes(hashlib.blake2b(str(seed).encode(), digest_size=7).digest(), "big")
 
 
 def _memory_folder(needed: int) -> str | None:

@@ -36,6 +36,23 @@ class WeightsExtension:
         self.model_runner.reload_weights(weights_iterator=_pairs(weights))
         _repack_heads(self.model_runner.get_model())
 
+    def gmc_about(self) -> dict[str, Any]:
+        """What a client must know of a server before it samples."""
+        config = self.model_runner.vllm_config
+        return {
+            "logprobs_mode": config.model_config.logprobs_mode,
+            "max_model_len": config.model_config.max_model_len,
+            "vocabulary_size": (config.additional_config or {}).get(VOCABULARY_KEY),
+        }
+
+    def gmc_take_mark(self, mark: str) -> None:
+        """Remember which weights these are; a worker that is started anew does not know."""
+        self._gmc_mark = mark
+
+    def gmc_mark(self) -> str:
+        """The mark of the weights held, "" for those of the start."""
+        return getattr(self, "_gmc_mark", "")
+
     def gmc_differing_weights(self, weights: Mapping[str, Tensor] | str, tied: Mapping[str, str], seed: int) -> dict[str, Any]:
         """`differing_weights` of this worker's network. tied: name of a tensor that was not given to the one it equals."""
         given = dict(_pairs(weights))
