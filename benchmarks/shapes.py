@@ -88,8 +88,8 @@ SHAPES = {
 }
 
 
-def write_model(name: str, folder: Path) -> Path:
-    """A model folder of random float32 weights with the given config, and a tokenizer of as many ids."""
+def write_model(name: str, folder: Path, *, unused_ids: int = 0) -> Path:
+    """A model folder of random float32 weights with the given config, and a tokenizer of as many ids, or so many fewer."""
     from tokenizers import Tokenizer, models
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -99,7 +99,7 @@ def write_model(name: str, folder: Path) -> Path:
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     special = {"<pad>": 0, "<s>": 1, "</s>": 2}
-    vocabulary = {**special, **{f"t{index}": index for index in range(3, config.vocab_size)}}
+    vocabulary = {**special, **{f"t{index}": index for index in range(3, config.vocab_size - unused_ids)}}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
