@@ -1,10 +1,11 @@
 """A language model with everything gmc needs of it: network, tokenizer, end ids, vocabulary; loading and hashing."""
 
 import contextlib
+import copy
 import hashlib
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,23 @@ def with_adapter(model: LanguageModel, *, rank: int, alpha: float) -> LanguageMo
     base = os.path.abspath(folder) if os.path.isdir(folder) else folder
     model.adapter = attach_adapter(model.network, rank=rank, alpha=alpha, base=base)
     return model
+
+
+def private_copy(model: LanguageModel, dtype: torch.dtype = torch.float32) -> LanguageModel:
+    """A copy on the CPU that training does not reach: what training changes is copied, in `dtype`, the rest is shared.
+
+    An adapter is small and stays in float32.
+    """
+    kept = dtype if model.adapter is None else torch.float32
+    known: dict[int, Any] = {}
+    for parameter in model.network.parameters():
+        if parameter.requires_grad:
+            taken = parameter.detach().to("cpu", kept, copy=True)
+            known[id(parameter)] = torch.nn.Parameter(taken)
+        else:
+            known[id(parameter)] = parameter
+    network, adapter = copy.deepcopy((model.network, model.adapter), known)
+    return replace(model, network=network, adapter=adapter)
 
 
 def _notes(reachable_ends: Collection[int], limit: int | None) -> Iterator[str]:

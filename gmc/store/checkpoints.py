@@ -70,6 +70,12 @@ def save_checkpoint(
     return path
 
 
+def copied_out(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU, for saving while the originals change. What shares storage shares its copy."""
+    copies: dict[tuple[Any, ...], Tensor] = {}
+    return {name: copies.setdefault(_place(each), each.detach().to("cpu", copy=True)) for name, each in tensors.items()}
+
+
 def load_newest(directory: Path, *, run_id: str | None = None) -> Checkpoint | None:
     """The newest complete checkpoint, or None. A folder without READY was cut by a crash and is passed over.
 
@@ -158,7 +164,7 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     aliases: dict[str, str] = {}
     first: dict[tuple[Any, ...], str] = {}
     for name, tensor in tensors.items():
-        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        place = _place(tensor)
         if tensor.numel() and place in first:
             aliases[name] = first[place]
             continue
@@ -167,6 +173,11 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         shared = values.untyped_storage().nbytes() != values.nbytes
         stored[name] = values.clone() if shared else values
     save_file(stored, path, metadata={"aliases": json.dumps(aliases)})
+
+
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Equal for tensors that are one in memory."""
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:

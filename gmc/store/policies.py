@@ -1,4 +1,4 @@
-"""Published policies: one Hugging Face folder a version, in float32, that any library loads; complete when READY is there."""
+"""Published policies: one Hugging Face folder a version that any library loads; complete when READY is there."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -32,7 +32,7 @@ A policy of a training run by [gmc](https://arxiv.org/abs/2610.01896) {gmc_versi
 - starting model: `{base_model}`
 - run: `{run_id}`
 - policy version (updates made): {version}
-- weights: float32, SHA-256 `{weights_hash}`{adapted}
+- weights: {dtype}, SHA-256 of their float32 values `{weights_hash}`{adapted}
 
 `gmc export` writes this policy with a full card: rule, delay, settings, scores, prompt.
 
@@ -52,7 +52,8 @@ ADAPTED = "\n- a LoRA adapter over the model that adapter_config.json names; loa
 class PolicyInfo:
     """What a published policy says about itself (gmc.json).
 
-    weights_hash: SHA-256 of the float32 weights; tokenizer_hash: of the vocabulary, "" in policies of gmc 0.1.
+    weights_hash: SHA-256 of the weights' float32 values; tokenizer_hash: of the vocabulary, "" in policies of gmc 0.1;
+    dtype: that of the weights.
     """
 
     run_id: str
@@ -61,6 +62,7 @@ class PolicyInfo:
     base_model: str
     gmc_version: str
     tokenizer_hash: str = ""
+    dtype: str = "float32"
 
 
 def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id: str) -> Path:
@@ -73,7 +75,8 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
 
     path = directory / policy_name(version)
     hashes = policy_hash(model), tokenizer_hash(model.tokenizer)
-    info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1])
+    dtype = str(model.network.dtype).removeprefix("torch.")
+    info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1], dtype)
     if is_ready(path) and read_policy_info(path) == info:
         return path
     remove_leftovers(directory)

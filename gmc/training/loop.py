@@ -44,4 +44,5 @@ def train(session: Session, observer: Observer, stopping: Callable[[], bool]) ->
         observer.updated(update, metrics)
         session.save_when_due()
     session.save()
+    session.wait()
     return session.version == session.planned_updates

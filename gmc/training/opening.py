@@ -85,8 +85,10 @@ def open_session(
         heldout=open_heldout(place, source.engine),
         best=best_of(heldout_scores(read_metrics(run.metrics))),
     )
+    resources.callback(session.writer.close)
     if live:
         session.publish()  # followers have something to load, and a resumed trainer's weights are theirs again
+        session.wait()
     else:
         session.publish_again()
     return session

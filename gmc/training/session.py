@@ -1,23 +1,27 @@
 """A training run in memory: the model and its rule on one side, the run directory on the other."""
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from gmc.delays.base import GroupRef
 from gmc.engines.noise import measure_noise
 from gmc.errors import GmcError
 from gmc.gradients.rule_calls import RuleCalls
+from gmc.models import LanguageModel, private_copy
 from gmc.rollouts.source import RolloutSource
 from gmc.store.best import HELDOUT, Scored, best_of
-from gmc.store.checkpoints import save_checkpoint
+from gmc.store.checkpoints import copied_out, save_checkpoint
 from gmc.store.files import append_jsonl, fsync_directory, fsync_file
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import Groups, sampled_length
+from gmc.training.background import BackgroundWriter
 from gmc.training.heldout import HeldOut
 from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.trackers import Tracker, chosen_samples
@@ -46,6 +50,7 @@ class Session:
     saved: the version of the newest checkpoint, None before the first. publish_every: updates between published policies;
     samples_every: between tables of samples for the trackers, the first update's included.
     heldout: what is scored along the way, None for nothing and on a rank other than 0; best: the best score so far.
+    writer: writes checkpoints and policies while training goes on.
     """
 
     run: RunDirectory
@@ -58,6 +63,7 @@ class Session:
     samples_every: int = 50
     heldout: HeldOut | None = None
     best: Scored | None = None
+    writer: BackgroundWriter = field(default_factory=BackgroundWriter)
     _noise_reported: bool = False
     _recorded_at: float = field(default_factory=time.perf_counter)
 
@@ -90,6 +96,7 @@ class Session:
         metrics |= self.source.metrics()
         if not self.updater.parameters.ranks.is_rank_0:
             return
+        self.writer.look()
         references = [GroupRef(group[0].batch, group[0].group) for group in groups]
         append_jsonl(self.run.used, {"update": update, "groups": [list(reference) for reference in references]})
         append_jsonl(self.run.metrics, {"update": update, **metrics})
@@ -125,13 +132,40 @@ class Session:
             self.save()
 
     def save(self) -> None:
-        """Make the state after `version` updates durable, once: the logs first, then the checkpoint with its marker last."""
-        if self.saved == self.version:
-            return
-        self.source.settle()
-        self._require_equal_weights()
-        self.updater.parameters.ranks.from_rank_0(self._write_checkpoint)
+        """Begin to make the state after `version` updates durable, once: first the logs, last the checkpoint's marker."""
+        if self.saved != self.version:
+            self._keep(publish=False)
+
+    def publish(self) -> None:
+        """Begin to publish the current policy. Only weights that a durable checkpoint can restore ever leave the trainer."""
+        self._keep(publish=True)
+
+    def wait(self) -> None:
+        """Return when all that was begun is durable."""
+        self.updater.parameters.ranks.from_rank_0(self.writer.wait)
+
+    def _keep(self, *, publish: bool) -> None:
+        if self.saved != self.version:
+            self.source.settle()
+            self._require_equal_weights()
+        self.updater.parameters.ranks.from_rank_0(lambda: self._begin(publish=publish))
         self.saved = self.version
+
+    def _begin(self, *, publish: bool) -> None:
+        """On rank 0: copy what is to be written, and write it while training goes on."""
+        self.writer.wait()  # before anything is copied, so that there is one copy at most
+        steps = [self._checkpoint()] if self.saved != self.version else []
+        if not publish:
+            self.writer.start(steps[0])
+            return
+        steps.append(self._policy())
+        version, best = self.version, self.best
+
+        def write() -> None:
+            for step in steps:
+                step()
+
+        self.writer.start(write, then=lambda: self.source.published(version, keep=best.version if best else None))
 
     def _require_equal_weights(self) -> None:
         if not self.updater.parameters.agree():
@@ -140,34 +174,47 @@ class Session:
                 "one with --resume, and suspect a faulty GPU or mixed kinds of GPUs"
             )
 
-    def _write_checkpoint(self) -> None:
-        for log in (self.run.used, self.run.metrics):
-            if log.exists():
-                fsync_file(log)
-        fsync_directory(self.run.path)  # the logs' own names, which appending to them does not make durable
+    def _checkpoint(self) -> Callable[[], None]:
+        """What writes a checkpoint of the current state, which is copied now."""
         updater, rule = self.updater, RuleCalls(self.updater.estimator, self.version)
-        save_checkpoint(
-            self.run.checkpoints,
-            self.version,
-            weights=updater.parameters.own,
-            optimizer=optimizer_tensors(updater.optimizer),
-            estimator=prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()),
-            extra={"source": self.source.state_dict(), "run_id": self.run.run_id},
-            keep=updater.settings.train.keep_checkpoints,
-            attachments=self.source.attachments(),
-        )
+        version, keep = self.version, updater.settings.train.keep_checkpoints
+        weights, optimizer = copied_out(updater.parameters.own), copied_out(optimizer_tensors(updater.optimizer))
+        estimator = copied_out(prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()))
+        extra = copy.deepcopy({"source": self.source.state_dict(), "run_id": self.run.run_id})
+        attachments = dict(self.source.attachments())
 
-    def publish(self) -> None:
-        """Publish the current policy. Only weights that a durable checkpoint can restore ever leave the trainer."""
-        self.save()
-        self.updater.parameters.ranks.from_rank_0(self._write_policy)
+        def write() -> None:
+            for log in (self.run.used, self.run.metrics):
+                if log.exists():
+                    fsync_file(log)
+            fsync_directory(self.run.path)  # the logs' own names, which appending to them does not make durable
+            save_checkpoint(
+                self.run.checkpoints,
+                version,
+                weights=weights,
+                optimizer=optimizer,
+                estimator=estimator,
+                extra=extra,
+                keep=keep,
+                attachments=attachments,
+            )
 
-    def _write_policy(self) -> None:
-        publish_policy(self.updater.model, self.run.policies, self.version, self.run.run_id)
-        self.source.published(self.version, keep=self.best.version if self.best else None)
+        return write
+
+    def _policy(self) -> Callable[[], None]:
+        """What publishes the current policy, which is copied now. Version 0 keeps its dtype: its shards name its hash."""
+        version = self.version
+        dtype = getattr(torch, self.updater.settings.train.policy_dtype) if version else torch.float32
+        policy = private_copy(self.updater.model, dtype)
+        return lambda: _publish(policy, self.run, version)
 
     def finish(self) -> None:
         """Publish the last policy, when all planned updates are made."""
         self.publish()
+        self.wait()
         if self.updater.parameters.ranks.is_rank_0:
             self.source.ended(self.version)
+
+
+def _publish(policy: LanguageModel, run: RunDirectory, version: int) -> None:
+    publish_policy(policy, run.policies, version, run.run_id)

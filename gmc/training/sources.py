@@ -117,17 +117,20 @@ def _elsewhere(place: Place, parameters: Parameters) -> Elsewhere | None:
         samplers,
         place.store,
         ranks,
-        lambda: _copied(parameters),
+        lambda: _copied(parameters, settings.train.policy_dtype),
         prompts=rollout.prompts,
         group_size=rollout.group_size,
     )
 
 
-def _copied(parameters: Parameters) -> dict[str, Tensor]:
+def _copied(parameters: Parameters, policy_dtype: str) -> dict[str, Tensor]:
     """What training changes, whole and out of the optimizer's way; empty on a rank other than 0, which only takes part."""
     keep = parameters.ranks.is_rank_0
+    dtype = getattr(torch, policy_dtype) if parameters.model.adapter is None else torch.float32
     return {
-        name: tensor.to("cpu", copy=True).contiguous() for name, tensor in parameters.full() if keep and name in parameters.own
+        name: tensor.to("cpu", dtype, copy=True).contiguous()
+        for name, tensor in parameters.full()
+        if keep and name in parameters.own
     }
 
 
@@ -148,6 +151,10 @@ def _inflight(place: Place, updater: Updater, imports: Imports | None) -> Inflig
             "and uses no others; leave --rollouts out"
         )
     rollout = settings.rollout
+    if rollout.devices:
+        raise UsageError(
+            f"--delay {settings.delay} with rollout.devices: it samples where it trains; leave rollout.devices out"
+        )
     clock = parse_delay(
         settings.delay,
         prompts=rollout.prompts,
