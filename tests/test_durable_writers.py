@@ -188,6 +188,9 @@ def test_shards_and_policies_set_aside(tmp_path, monkeypatch):
 
 WRITING = {"write_text", "write_bytes", "write_table", "ParquetWriter", "savefig", "save_file", "save_pretrained"}
 WRITERS = {
+    "export/plan.py": "into a temporary folder",
+    "export/write.py": "in a new_directory",
+    "store/shards/unfinished.py": "into memory",
     "generation/sampler.py": "version 0 for other samplers, in the handover folder",
     "training/sampler_process.py": "the log of a sampling process",
     "delays/schedule.py": "under atomic_path",

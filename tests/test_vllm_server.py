@@ -29,7 +29,8 @@ class Double:
     """A server as gmc sees it. die_in: completions after which it drops every connection until `revive`, with a new memory."""
 
     def __init__(self, vocabulary_size: int, **about: object) -> None:
-        self.about = {"logprobs_mode": "processed_logprobs", "max_model_len": 256, "vocabulary_size": vocabulary_size, **about}
+        self.about = {"logprobs_mode": "processed_logprobs", "max_model_len": 256, "vocabulary_size": vocabulary_size}
+        self.about |= {"absent_ids": [], **about}
         self.mark, self.weights, self.served, self.taken = "", "", [], []
         self.wrong: list[list[object]] = []
         self.die_in: int | None = None

@@ -5,6 +5,7 @@ its own workers, and marked there. A server that was started anew has lost the m
 """
 
 import itertools
+import json
 import logging
 import secrets
 import time
@@ -153,11 +154,11 @@ class VllmServerEngine(Engine):
             (about, *_) = server.call("gmc_about")
         except (GmcError, ValueError) as error:
             raise UsageError(f"{server.url}: lacks what gmc adds to vLLM ({error}); {server_command(self._model)}") from error
-        wanted = {**NEEDED, "vocabulary_size": self._model.vocabulary_size}
+        wanted = {**NEEDED, "vocabulary_size": self._model.vocabulary_size, "absent_ids": list(self._model.absent_ids)}
         for name, value in wanted.items():
             if about[name] != value:
                 raise UsageError(f"{server.url}: its {name} is {about[name]}, not {value}; {server_command(self._model)}")
-        self._limit = int(about["max_model_len"])
+        self._limit = self.context_tokens = int(about["max_model_len"])
         (self._served,) = [each["id"] for each in server.get("/v1/models")["data"]][:1]
 
     def _holds(self, server: ServerClient) -> bool:
@@ -226,9 +227,9 @@ class VllmServerEngine(Engine):
 
 def server_command(model: LanguageModel) -> str:
     """How such a server is started, for an error message."""
+    own = json.dumps({"gmc_vocabulary_size": model.vocabulary_size, "gmc_absent_ids": list(model.absent_ids)})
     return (
         f"start it with VLLM_SERVER_DEV_MODE=1 vllm serve {model.source} --logprobs-mode processed_logprobs "
         "--generation-config vllm --worker-extension-cls gmc.engines.vllm_worker.WeightsExtension "
-        "--logits-processors gmc.engines.vllm_worker:VocabularyMask "
-        f"--additional-config '{{\"gmc_vocabulary_size\": {model.vocabulary_size}}}', where gmc is installed"
+        f"--logits-processors gmc.engines.vllm_worker:VocabularyMask --additional-config '{own}', where gmc is installed"
     )

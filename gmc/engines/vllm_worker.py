@@ -39,10 +39,12 @@ class WeightsExtension:
     def gmc_about(self) -> dict[str, Any]:
         """What a client must know of a server before it samples."""
         config = self.model_runner.vllm_config
+        own = config.additional_config or {}
         return {
             "logprobs_mode": config.model_config.logprobs_mode,
             "max_model_len": config.model_config.max_model_len,
-            "vocabulary_size": (config.additional_config or {}).get(VOCABULARY_KEY),
+            "vocabulary_size": own.get(VOCABULARY_KEY),
+            "absent_ids": list(own.get(ABSENT_KEY, ())),
         }
 
     def gmc_take_mark(self, mark: str) -> None:

@@ -87,8 +87,7 @@ def open_session(
     )
     resources.callback(session.writer.close)
     if live:
-        session.publish()  # followers have something to load, and a resumed trainer's weights are theirs again
-        session.wait()
+        session.publish(wait=True)  # followers have something to load, and a resumed trainer's weights are theirs again
     else:
         session.publish_again()
     return session

@@ -136,9 +136,11 @@ class Session:
         if self.saved != self.version:
             self._keep(publish=False)
 
-    def publish(self) -> None:
+    def publish(self, *, wait: bool = False) -> None:
         """Begin to publish the current policy. Only weights that a durable checkpoint can restore ever leave the trainer."""
         self._keep(publish=True)
+        if wait:
+            self.wait()
 
     def wait(self) -> None:
         """Return when all that was begun is durable."""
@@ -210,8 +212,7 @@ class Session:
 
     def finish(self) -> None:
         """Publish the last policy, when all planned updates are made."""
-        self.publish()
-        self.wait()
+        self.publish(wait=True)
         if self.updater.parameters.ranks.is_rank_0:
             self.source.ended(self.version)
 
