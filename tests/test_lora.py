@@ -6,12 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from training_runs import metrics_of, small_settings, train_run
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import gmc
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, UsageError
+from gmc.loading.adapter import attach_adapter, merged_weights
 from gmc.models import load_model, load_tokenizer, policy_hash, weights_hash, with_adapter
 from gmc.parameters.whole import Whole
 from gmc.scoring.scorer import Scorer
@@ -71,6 +72,37 @@ def test_scores_samples_and_gradients_are_those_of_the_merged_weights():
     asked = {"group_size": 1, "sampling": greedy, "seeds": [0, 1]}
     first, second = (TransformersEngine(each).generate([PROMPT, [20, 30]], **asked) for each in (model, plain))
     assert [group[0].token_ids for group in first] == [group[0].token_ids for group in second]
+
+
+@pytest.mark.unit
+def test_merged_weights_are_those_of_plain_arithmetic():
+    model, plain = adapted(rank=4, alpha=8.0), load_model("embedded").weights()
+    own = {name: tensor.double() for name, tensor in model.weights().items()}
+    merged = merged_weights(model.network, model.weights())
+    assert merged.keys() == plain.keys()
+    changed = 0
+    for name, tensor in merged.items():
+        first, second = (own.get(name.removesuffix("weight") + f"lora_{factor}.default.weight") for factor in "AB")
+        wanted = plain[name].double() + (8.0 / 4 * second @ first if first is not None else 0.0)
+        assert (tensor.double() - wanted).abs().max() < 1e-6
+        changed += first is not None
+    assert changed == 7 * model.network.config.num_hidden_layers
+
+
+@pytest.mark.unit
+def test_transposed_layers_are_merged_too():
+    network = GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=32, n_layer=1, n_head=2, n_positions=64)).eval()
+    ids = torch.tensor([[3, 4, 5, 6]])
+    attach_adapter(network, rank=2, alpha=8.0, base="gpt2")
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if "lora_B" in name:
+                parameter.add_(0.3)
+    weights = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    beside = network(ids).logits
+    plain = GPT2LMHeadModel(network.config).eval()
+    plain.load_state_dict(merged_weights(network, weights), strict=False)
+    assert torch.allclose(plain(ids).logits, beside, atol=1e-5)
 
 
 @pytest.mark.unit
@@ -161,4 +193,11 @@ def test_quantized_weights_are_trained_by_an_adapter_alone(tmp_path):
         gmc.train(tmp_path / "refused", **small)
     assert gmc.train(tmp_path / "run", **small, settings={"model.lora.rank": 2}).finished
     policy = sorted((tmp_path / "run" / "policies").glob("v*"))[-1]
-    assert load_model(policy).quantized == "bitsandbytes"
+    model = load_model(policy)
+    assert model.quantized == "bitsandbytes"
+    whole = LlamaForCausalLM(plain.config).eval()
+    whole.load_state_dict(merged_weights(model.network, model.weights()), strict=False)
+    ids = torch.tensor([[5, 6, 7, 8, 9]])
+    for _ in range(2):  # a first pass packs the weights anew for the CPU
+        assert (whole(ids).logits - model.network(ids).logits).abs().max() < 0.05
+        whole.load_state_dict(merged_weights(model.network, model.weights()), strict=False)

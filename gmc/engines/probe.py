@@ -39,10 +39,11 @@ def probe_ids(vocabulary_size: int, context_tokens: int | None) -> list[list[int
 def reference_logprobs(model: LanguageModel, weights: Mapping[str, Tensor], probes: list[list[int]]) -> Tensor:
     """What the trainer's network gives with `weights` for each probe token but the first, float32 and temperature 1: [N].
 
-    Only the network's code is used: its own parameters are neither read nor changed.
+    Only the network's code is used: its own parameters are neither read nor changed, but for packed ones, which no training
+    changes and which mean nothing outside of their layer.
     """
     device = model.device
-    placed = {name: tensor.to(device) for name, tensor in weights.items()}
+    placed = {name: tensor.to(device) for name, tensor in weights.items() if tensor.is_floating_point()}
     ids = torch.tensor(probes, device=device)
     output = torch.func.functional_call(model.network, placed, args=(), kwargs={"input_ids": ids, "use_cache": False})
     logp = output.logits[:, :-1].float().log_softmax(-1)

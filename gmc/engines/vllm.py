@@ -51,7 +51,7 @@ class VllmEngine(Engine):
         self.version = vllm_version()
         self._model = model
         self._log_file = log_file
-        self._floor = FLOORS[compute_dtype or torch.float32]
+        self._floor = FLOORS[torch.bfloat16 if model.quantized else compute_dtype or torch.float32]
         self._in_process = tensor_parallel == 1
         self._probes = probe_ids(model.vocabulary_size, model.context_tokens)
         self._reference: Tensor | None = None

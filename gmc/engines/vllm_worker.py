@@ -56,9 +56,10 @@ class WeightsExtension:
         return getattr(self, "_gmc_mark", "")
 
     def gmc_differing_weights(self, weights: Mapping[str, Tensor] | str, tied: Mapping[str, str], seed: int) -> dict[str, Any]:
-        """`differing_weights` of this worker's network. tied: name of a tensor that was not given to the one it equals."""
+        """`differing_weights` of this worker's network. tied: name of a tensor that may be missing to the one it then equals:
+        transformers names a head's tie also where the config unties it."""
         given = dict(_pairs(weights))
-        given |= {name: given[source] for name, source in tied.items() if source in given}
+        given |= {name: given[source] for name, source in tied.items() if source in given and name not in given}
         return differing_weights(self.model_runner.get_model(), given, seed)
 
 

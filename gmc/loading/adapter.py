@@ -14,6 +14,8 @@ from gmc.loading.folder import ADAPTER
 from gmc.loading.refusals import refusing
 
 FACTORS = ("lora_A", "lora_B")
+ONE_HOT_ROWS = 1024
+"""Columns that a packed layer is asked for at once."""
 ADAPTER_NAME = "default"
 """Peft's name for the only adapter there is."""
 
@@ -87,13 +89,20 @@ def merged_weights(network: PreTrainedModel, weights: Mapping[str, Tensor]) -> d
 
 
 def _whole_weight(layer: Any, stored: Tensor) -> Tensor:
-    """The matrix of a layer, from the tensor that holds it."""
+    """The matrix of a layer, from the tensor that holds it; a packed one is asked for its columns by one-hot input.
+
+    Its own arithmetic is then what counts, whatever the packing: bitsandbytes has another one for CPUs since 0.49, which its
+    function for unpacking does not know.
+    """
     if stored.is_floating_point():
         return stored
-    from peft.utils.integrations import dequantize_module_weight
-
-    whole: Tensor = dequantize_module_weight(layer)
-    return whole
+    width = int(layer.in_features)
+    columns = []
+    for first in range(0, width, ONE_HOT_ROWS):
+        rows = torch.arange(first, min(first + ONE_HOT_ROWS, width), device=stored.device)
+        applied = layer(torch.nn.functional.one_hot(rows, width).float())
+        columns.append(applied if layer.bias is None else applied - layer.bias)
+    return torch.cat(columns).T
 
 
 def is_new(weights: Mapping[str, Tensor]) -> bool:
