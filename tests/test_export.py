@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from gmc.config.sampling import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import UsageError
 from gmc.export.license import license_of
-from gmc.export.public import public_name, public_settings
+from gmc.export.public import public_name, public_settings, public_text
 from gmc.export.snippet import QUESTION, literal
 from gmc.models import embedded_model_path, load_model, weights_hash, with_adapter
 from gmc.problems.templates import get_template
@@ -48,7 +49,9 @@ def make_run(
     return path
 
 
-def add_result(path: Path, version: int, value: float, *, benchmark: str = "mine", seed: int = 0) -> None:
+def add_result(
+    path: Path, version: int, value: float, *, benchmark: str = "mine", seed: int = 0, notes: Sequence[str] = ()
+) -> None:
     run = RunDirectory.open(path)
     record = {
         "benchmark": benchmark,
@@ -65,7 +68,7 @@ def add_result(path: Path, version: int, value: float, *, benchmark: str = "mine
         "problems": {"content_hash": "abcdef0123456789", "count": 40, "source": "/home/me/secret/mine.jsonl"},
         "rewarded": {"labels": ["math"], "binary": True, "binary_parts": [True]},
         "scores": {"avg@4": {"value": value, "low": value - 0.1, "high": value + 0.1, "samples": 4, "problems": 40}},
-        "notes": ["/home/me/secret/mine.jsonl: 40 of 41 rows kept"],
+        "notes": ["/home/me/secret/mine.jsonl: 40 of 41 rows kept", *notes],
     }
     write_json(run.evals / f"{benchmark}-v{version}-{seed}.json", record)
 
@@ -175,7 +178,8 @@ def test_no_path_of_this_machine_gets_out(tmp_path):
         "rollout.max_tokens=32",
         source=str(model),
     )
-    add_result(run, 5, 0.5)
+    overlap = f"4 of 9 problems are also training problems ({problems}), such as q-2ff"
+    add_result(run, 5, 0.5, notes=[overlap, "not checked: /srv/secret/a.jsonl: no such file"])
     gmc.export_policy(run, tmp_path / "out")
     written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     for name, content in written.items():
@@ -184,6 +188,9 @@ def test_no_path_of_this_machine_gets_out(tmp_path):
     card = written["README.md"].decode()
     assert "license: mit" in card
     assert "| starting model | `start` |" in card
+    assert (
+        "; 4 of 9 problems are also training problems (mine.jsonl), such as q-2ff; not checked: a.jsonl: no such file" in card
+    )
     assert "`mine.jsonl`, a file that is not part of this repository" in card
     assert "`rewards.py:short=0.2`" in card
     saved = tomllib.loads(written["gmc_settings.toml"].decode())
@@ -202,6 +209,15 @@ def test_names_of_the_hub_stay_and_paths_lose_their_folders(tmp_path):
     tree = resolve_settings(flags={}).model_dump(mode="json") | {"delay": "schedule:/home/me/s.parquet"}
     assert public_settings(tree)["delay"] == "schedule:s.parquet"
     assert public_settings(tree | {"delay": "length:mean=4"})["delay"] == "length:mean=4"
+
+
+def test_a_text_loses_the_folders_in_it_and_nothing_else():
+    for text, left in (
+        ("(/home/a b/x.jsonl) and /srv/y/z.parquet: gone", "(x.jsonl) and z.parquet: gone"),
+        ("https://arxiv.org/abs/2610.01896 and Qwen/Qwen3 and 3/4", "https://arxiv.org/abs/2610.01896 and Qwen/Qwen3 and 3/4"),
+        ("~/data/x.csv", "x.csv"),
+    ):
+        assert public_text(text, ["/home/a b/x.jsonl", "Qwen/Qwen3"]) == left
 
 
 def test_the_best_policy_is_that_of_the_evaluation_that_most_took(tmp_path):

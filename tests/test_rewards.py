@@ -9,7 +9,7 @@ import pytest
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.problems.base import Problem
 from gmc.rewards.base import NOT_APPLICABLE, Reward, Sample, Score
-from gmc.rewards.build import build_reward, complete, is_binary
+from gmc.rewards.build import build_reward, complete, is_binary_reward
 from gmc.rewards.combined import CombinedReward
 from gmc.rewards.length import Length
 from gmc.rewards.registry import list_rewards, load_reward
@@ -136,10 +136,10 @@ def test_a_plugin_that_gives_no_reward_is_named(given):
 @pytest.mark.unit
 def test_only_one_part_of_weight_1_may_be_binary():
     assert build_reward(["exact"]).is_binary
-    assert is_binary(["exact"])
+    assert is_binary_reward(["exact"])
     for texts in (["exact=2"], ["exact", "math"], ["length(max_tokens=10, cache=4)"]):
         assert not build_reward(texts).is_binary
-        assert not is_binary(texts)
+        assert not is_binary_reward(texts)
 
 
 @pytest.mark.unit

@@ -12,7 +12,7 @@ from gmc.estimators.registry import load_estimator
 from gmc.evaluation.report import format_estimate
 from gmc.evaluation.results import Result
 from gmc.export.choice import Chosen, question_of
-from gmc.export.public import is_local, public_name, public_reward
+from gmc.export.public import is_local, public_name, public_reward, public_text
 from gmc.export.snippet import PLACE
 from gmc.problems.templates import Template
 from gmc.store.policies import PolicyInfo
@@ -23,7 +23,8 @@ UNKNOWN_LICENSE = "not known; see the starting model"
 @dataclass(frozen=True)
 class CardFacts:
     """What a card is made of. settings: public ones; metrics: of the updates that made the policy; weights: how they lie there,
-    in words; code: the snippet; license: an SPDX id, "" where it is not known."""
+    in words; code: the snippet; license: an SPDX id, "" where it is not known; private: names that may hold folders of this
+    machine."""
 
     title: str
     info: PolicyInfo
@@ -37,6 +38,7 @@ class CardFacts:
     weights: str
     adapter: bool
     code: str
+    private: Sequence[str] = ()
 
 
 def model_card(facts: CardFacts) -> str:
@@ -143,7 +145,7 @@ def _scores(facts: CardFacts) -> str:
         return "## Scores\n\nThis policy was not evaluated."
     base = {question_of(result): result for result in facts.chosen.base_results}
     rows = [row for result in facts.chosen.results for row in _score_rows(result, base.get(question_of(result)))]
-    notes = [f"- {result.record['benchmark']}: {_asked(result)}" for result in facts.chosen.results]
+    notes = [f"- {result.record['benchmark']}: {_asked(result, facts.private)}" for result in facts.chosen.results]
     table = ["| benchmark | score | starting model | this policy | n | problems |", "|---|---|---|---|---|---|", *rows]
     said = "Percent of right answers, else mean rewards; 95 % intervals over problems, which say nothing of other seeds."
     return "## Scores\n\n" + "\n".join([*table, "", said, "", *notes])
@@ -158,10 +160,9 @@ def _score_rows(result: Result, base: Result | None) -> Iterator[str]:
         yield f"| {_cell(str(result.record['benchmark']))} | {name} | {old} | {new} | {value.samples} | {value.problems} |"
 
 
-def _asked(result: Result) -> str:
+def _asked(result: Result, private: Sequence[str]) -> str:
     spec, problems = result.record["spec"], result.record["problems"]
-    source = str(problems["source"])
-    notes = "".join(f"; {note.replace(source, public_name(source))}" for note in result.record["notes"])
+    notes = "".join(f"; {public_text(note, [str(problems['source']), *private])}" for note in result.record["notes"])
     return (
         f"temperature {spec['temperature']:g}, top-p {spec['top_p']:g}, at most {spec['max_tokens']} tokens, prompt "
         f"`{spec['template_id']}`, reward {' + '.join(map(public_reward, spec['reward']))}, seed {spec['seed']}, problems "

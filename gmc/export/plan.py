@@ -83,7 +83,8 @@ def plan_export(
     info, adapter = read_policy_info(chosen.path), is_adapter(chosen.path)
     if merge and not adapter:
         raise UsageError(f"--merge: {chosen.path} is a whole model already; leave --merge out")
-    settings = public_settings(read_run_settings(run.settings("train")))
+    own = read_run_settings(run.settings("train"))
+    settings = public_settings(own)
     start = base or info.base_model
     under = (base or adapter_base(chosen.path)) if adapter else ""
     license_id = license_id or license_of(info.base_model)
@@ -100,6 +101,7 @@ def plan_export(
         weights=_weights(chosen.path, adapter, merge),
         adapter=adapter and not merge,
         code=_snippet(settings, repository),
+        private=(own["problems"]["source"], own["model"]["source"], info.base_model),
     )
     card = model_card(facts)
     files = tuple(

@@ -1,13 +1,17 @@
 """A run's settings as strangers may see them: of what is a path on this machine only the last name is told."""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gmc.problems.readers import READERS
 from gmc.rewards.specs import parse_reward
+
+ABSOLUTE = re.compile(r"(?<![\w./:*}\])-])~?/(?:[\w.+@-]+/)+([\w.+@-]+)")
+"""An absolute path of at least two names in a text; its last name is kept."""
 
 
 def is_local(source: str) -> bool:
@@ -48,3 +52,10 @@ def _public_code(text: str) -> str:
     """A file of functions by its hash and last name."""
     digest, _, path = text.partition(" ")
     return f"{digest} {Path(path).name}"
+
+
+def public_text(text: str, sources: Iterable[str]) -> str:
+    """A text without folders of this machine: those of `sources`, and whatever else in it has the form of an absolute path."""
+    for source in sorted(filter(is_local, sources), key=len, reverse=True):
+        text = text.replace(source, public_name(source))
+    return ABSOLUTE.sub(r"\1", text)
