@@ -1,6 +1,8 @@
 """gac: the three regimes, both projections, what is stored, what survives a resume."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +11,11 @@ from hypothesis import strategies as st
 
 from gmc.estimators.gradient import SKIP, Gradient
 from gmc.estimators.registry import build_estimator
+from gmc.store.checkpoints import Checkpoint
 from gmc.testing import check_estimator, random_batch, run_stages
+from gmc.training.anchors import Anchors
+from gmc.training.restoring import restore
+from gmc.training.session import prefixed
 
 pytestmark = pytest.mark.unit
 
@@ -144,3 +150,22 @@ def test_rules_compose_twice():
     assert rule.base.base.settings.epsilon == 0.5
     first, second = pair(0.9)
     assert second_of(rule, first, second) is SKIP
+
+
+def test_a_resumed_rule_keeps_its_gradient_on_the_device_of_those_to_come():
+    """A checkpoint is read into the host's memory; numbers are read there, which a tensor without values would refuse."""
+    saved, resumed = build_estimator("gac", {}), build_estimator("gac", {})
+    for vector in pair(0.1):
+        saved.gradient(split(vector))
+    checkpoint = Checkpoint(2, {}, {}, prefixed("rule.", saved.state_dict()), {}, Path("u000002"))
+    network = torch.nn.Linear(1, 1)
+    updater = SimpleNamespace(
+        model=SimpleNamespace(device=torch.device("meta"), source="here"),
+        parameters=SimpleNamespace(own={}),
+        optimizer=torch.optim.AdamW(network.parameters()),
+        estimator=resumed,
+        anchors=Anchors(SimpleNamespace(own={}), 0),
+    )
+    restore(checkpoint, updater)
+    assert [tensor.device.type for tensor in resumed._previous.tensors] == ["meta", "meta"]
+    assert resumed._counts == saved._counts

@@ -101,7 +101,10 @@ class Estimator(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what `state_dict` gave. Raises `ValueError` on keys the rule does not know."""
+        """Take back what `state_dict` gave, all but single numbers on the model's device.
+
+        Raises `ValueError` on keys the rule does not know.
+        """
         if state:
             raise ValueError(f"{self.name} keeps no state but was given {sorted(state)}")
 

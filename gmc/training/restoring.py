@@ -1,8 +1,10 @@
 """Going on from a checkpoint: its state is loaded, and what the directory holds of later updates is taken back."""
 
 import logging
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from gmc.delays.registry import delay_class
 from gmc.errors import DataError
@@ -31,8 +33,15 @@ def restore(checkpoint: Checkpoint, updater: Updater) -> None:
         for name, parameter in weights.items():
             parameter.copy_(checkpoint.weights[name])
     load_optimizer_tensors(updater.optimizer, checkpoint.optimizer)
-    RuleCalls(updater.estimator, checkpoint.update).load_state_dict(unprefixed(RULE, checkpoint.estimator))
+    state = beside(updater.model.device, unprefixed(RULE, checkpoint.estimator))
+    RuleCalls(updater.estimator, checkpoint.update).load_state_dict(state)
     updater.anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
+
+
+def beside(device: torch.device, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A rule's state where the model computes: checkpoints are read into the host's memory, and a gradient that a rule keeps
+    meets those of the next updates. Single numbers stay: they go with tensors of any device."""
+    return {key: tensor if tensor.ndim == 0 else tensor.to(device) for key, tensor in state.items()}
 
 
 def rewind(place: Place, version: int) -> None:
