@@ -166,6 +166,13 @@ class Engine(ABC):
                 completions[index] = completion.cut(limits[index])
         return [completions[index] for index in range(len(contexts))]
 
+    def batches_at_once(self, rows: int) -> int:
+        """How many launch batches of so many responses are best sampled in one call, where several are wanted of one policy.
+
+        A function of the model, its device and the settings alone, for what is sampled together may differ in rounding.
+        """
+        return 1
+
     @abstractmethod
     def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take these weights (Hugging Face parameter names, float32) from now on. Caches of older weights are dropped."""

@@ -38,7 +38,8 @@ def next_tokens(logits_BV: Tensor, noise_B: Tensor, sampling: Sampling, seen_BV:
         tokens_B = logits_BV.argmax(-1)
         return tokens_B, torch.zeros_like(tokens_B, dtype=torch.float32)
     logp_BV = truncate(logits_BV / sampling.temperature, sampling).log_softmax(-1)
-    cumulative_BV = logp_BV.double().exp_().cumsum(-1)
+    # Each probability needs no more digits than its logarithm has, only their sum does.
+    cumulative_BV = logp_BV.exp().cumsum(-1, dtype=torch.float64)
     drawn_B1 = torch.searchsorted(cumulative_BV, noise_B.unsqueeze(1) * cumulative_BV[:, -1:], right=True)
     tokens_B1 = drawn_B1.clamp_max_(logp_BV.shape[1] - 1)
     return tokens_B1.squeeze(1), logp_BV.gather(1, tokens_B1).squeeze(1)

@@ -22,6 +22,11 @@ from gmc.plain.decoder import PlainDecoder
 CACHE_BYTES = 4 * 2**30
 """Key-value cache of the rows decoded at once, on a CPU. A GPU uses a quarter of its memory."""
 
+FUSED_STEPS = "fused steps"
+
+ROWS_AT_ONCE = 256
+"""Rows of a decoding batch beyond which calls are a small part of a fused step."""
+
 
 @dataclass(frozen=True)
 class _Unit:
@@ -130,6 +135,10 @@ class TransformersEngine(Engine):
             )
         return self._flight(partials, [sampling.max_tokens] * len(partials), sampling)
 
+    def batches_at_once(self, rows: int) -> int:
+        """For fused steps, whose calls cost as much for few rows as for many, as many as make `ROWS_AT_ONCE` rows."""
+        return max(ROWS_AT_ONCE // rows, 1) if self._decoding.name == FUSED_STEPS else 1
+
     @property
     def decoding(self) -> str:
         """The way to decode that was found to be right for this network."""
@@ -199,7 +208,7 @@ class TransformersEngine(Engine):
         if plain is None:
             return choose_decoding(self._model)
         blocks, size = Blocks(), self._model.vocabulary_size
-        return Decoding("fused steps", lambda tokens: PlainState(lambda: PlainDecoder(plain, size), tokens, blocks))
+        return Decoding(FUSED_STEPS, lambda tokens: PlainState(lambda: PlainDecoder(plain, size), tokens, blocks))
 
     def _stop(self, stop: tuple[str, ...]) -> StopStrings | None:
         if not stop:

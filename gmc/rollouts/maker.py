@@ -1,7 +1,7 @@
 """Making one launch batch: problems → sampled groups → rewards → behavior log-probs → rows.
 
 `gmc rollout`, `gmc train` and live followers all make their rollouts here, so a batch depends only on the seed, its number
-and the policy, never on who made it.
+and the policy, never on who made it. Up to rounding, that is, for a follower of version 0, which samples single batches.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 
 from gmc import __version__
 from gmc.config.settings import RunSettings
+from gmc.delays.registry import delay_class
 from gmc.engines.base import Completion, Engine
 from gmc.environments.base import Environment
 from gmc.errors import GmcError
@@ -25,6 +26,7 @@ from gmc.rewards.combined import CombinedReward
 from gmc.rollouts.asked import Asked
 from gmc.rollouts.resampling import Made, account_of, further_problems, is_equal
 from gmc.rollouts.respond import Response, respond
+from gmc.rollouts.together import Together, WithNeighbors
 from gmc.scoring.scorer import Scorer
 from gmc.store.shards.groups import expanded, sampled_length, token_ids
 from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
@@ -84,7 +86,7 @@ class RolloutMaker:
             self._handed_over = version
         self.reward.begin(TrainerState(global_step=version, max_steps=self.settings.train.updates))
         own = problem_indices(batch, rollout.prompts, total, self.settings.seed)
-        groups_PG = self._sample(batch, version, dict(enumerate(own)), progress)
+        groups_PG = self._sample(self._engine_for(batch, version), batch, version, dict(enumerate(own)), progress)
         if all(row.status == "crash" for group in groups_PG for row in group):
             raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
         further = further_problems(batch, own, rollout.resample_equal, total, self.settings.seed)
@@ -104,7 +106,7 @@ class RolloutMaker:
         number = len(groups_PG)
         while further and (places := [place for place, group in enumerate(groups_PG) if is_equal(group)]):
             now, further = further[: len(places)], further[len(places) :]
-            fresh = self._sample(batch, version, dict(enumerate(now, start=number)), None)
+            fresh = self._sample(self.engine, batch, version, dict(enumerate(now, start=number)), None)
             number += len(now)
             for place, group in zip(places, fresh, strict=False):
                 set_aside.append(account_of(group if is_equal(group) else groups_PG[place]))
@@ -113,17 +115,18 @@ class RolloutMaker:
         return tuple(set_aside)
 
     def _sample(
-        self, batch: int, version: int, problems: Mapping[int, int], progress: Callable[[int], None] | None
+        self,
+        engine: Engine,
+        batch: int,
+        version: int,
+        problems: Mapping[int, int],
+        progress: Callable[[int], None] | None,
     ) -> list[list[Rollout]]:
         """Rewarded groups, not scored yet, in order of their numbers. problems: the index of each group's, by its number."""
         rollout, seed = self.settings.rollout, self.settings.seed
-        numbers = list(problems)
-        prompts = {
-            numbers[place]: self._asked(self.problem_set.problems[problems[numbers[place]]])
-            for place in self.ranks.share([1] * len(numbers))
-        }
+        prompts = self._share(problems)
         groups = respond(
-            self.engine,
+            engine,
             self.model.tokenizer,
             self.reward,
             list(prompts.values()),
@@ -143,6 +146,34 @@ class RolloutMaker:
             progress(len(rows) - len(mine))
         size = rollout.group_size
         return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def _share(self, problems: Mapping[int, int]) -> dict[int, Asked]:
+        """This rank's prompts by the number of their group. problems: as for `_sample`."""
+        numbers = list(problems)
+        return {
+            numbers[place]: self._asked(self.problem_set.problems[problems[numbers[place]]])
+            for place in self.ranks.share([1] * len(numbers))
+        }
+
+    def _engine_for(self, batch: int, version: int) -> Engine:
+        """What samples a batch's own prompts: of the initial policy several batches at once."""
+        if version or self._together.size == 1:
+            return self.engine
+
+        def asking(neighbor: int) -> tuple[list[list[int]], list[int]]:
+            indices = problem_indices(neighbor, self.settings.rollout.prompts, len(self.problem_set), self.settings.seed)
+            asked = self._share(dict(enumerate(indices)))
+            seeds = [sampling_seed(self.settings.seed, neighbor, group) for group in asked]
+            return [each.token_ids for each in asked.values()], seeds
+
+        return WithNeighbors(self.engine, self._together, batch, asking)
+
+    @cached_property
+    def _together(self) -> Together:
+        """Single batches for followers, who claim them one by one, and for episodes of several turns."""
+        rollout = self.settings.rollout
+        single = delay_class(self.settings.delay).live or self.environment.replies
+        return Together(1 if single else self.engine.batches_at_once(rollout.prompts * rollout.group_size))
 
     def _asked(self, problem: Problem) -> Asked:
         return Asked.of(problem, self.template, self.model.tokenizer, self.environment)
