@@ -50,7 +50,7 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/training/update.py": UPDATES,
     "gmc/training/optimizer.py": UPDATES,
     "gmc/training/optimizer_state.py": UPDATES,
-    "gmc/gradients/*.py": ["test_assemble.py", "test_comparison_values.py", *UPDATES, "test_rule_calls.py"],
+    "gmc/gradients/*.py": ["test_assemble.py", "test_weighing.py", "test_comparison_values.py", *UPDATES, "test_rule_calls.py"],
     "gmc/delays/inflight.py": ["test_inflight.py", "test_delays_contract.py"],
     "gmc/delays/*.py": DELAYS,
     "gmc/evaluation/statistics.py": STATISTICS,
