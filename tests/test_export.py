@@ -211,6 +211,13 @@ def test_names_of_the_hub_stay_and_paths_lose_their_folders(tmp_path):
     assert public_settings(tree | {"delay": "length:mean=4"})["delay"] == "length:mean=4"
 
 
+def test_a_card_names_the_environment_that_answered(tmp_path):
+    card = gmc.export_policy(make_run(tmp_path / "run", None, "rollout.environment=retry(tries=3)")).card
+    assert re.search(r"\| environment \| `retry\(.*tries=3.*` answered the model", card)
+    assert "This asks for the first turn alone" in card
+    assert "environment |" not in gmc.export_policy(make_run(tmp_path / "plain")).card
+
+
 def test_a_text_loses_the_folders_in_it_and_nothing_else():
     for text, left in (
         ("(/home/a b/x.jsonl) and /srv/y/z.parquet: gone", "(x.jsonl) and z.parquet: gone"),

@@ -17,6 +17,9 @@ from gmc.export.snippet import PLACE
 from gmc.problems.templates import Template
 from gmc.store.policies import PolicyInfo
 
+SINGLE = "single"
+"""The environment that answers nothing."""
+
 UNKNOWN_LICENSE = "not known; see the starting model"
 
 
@@ -88,6 +91,8 @@ def _facts(facts: CardFacts) -> Iterator[tuple[str, str]]:
     yield "license", facts.license or UNKNOWN_LICENSE
     yield "data", _data(str(settings["problems"]["source"]), str(settings["problems"].get("split", "")))
     yield "reward", " + ".join(f"`{part}`" for part in settings["reward"]["parts"])
+    if _answers(settings):
+        yield "environment", f"`{rollout['environment']}` answered the model within a response"
     yield "rule", _rule(settings["estimator"])
     yield "delay", f"`{settings['delay']}`{_delays(facts.metrics)}"
     if facts.chosen.version_0_share is not None:
@@ -109,6 +114,11 @@ def _facts(facts: CardFacts) -> Iterator[tuple[str, str]]:
     yield "weights", f"{facts.weights}, SHA-256 of the float32 values `{facts.info.weights_hash}`"
     yield "made with", ", ".join(f"{name} {version}" for name, version in facts.versions.items())
     yield "exported by", f"gmc {__version__}"
+
+
+def _answers(settings: Mapping[str, Any]) -> bool:
+    """Whether an environment answered the model: a run of gmc 0.1 knows none."""
+    return str(settings["rollout"].get("environment", SINGLE)).partition("(")[0] != SINGLE
 
 
 def _cell(text: str) -> str:
@@ -182,8 +192,13 @@ def _prompt(facts: CardFacts) -> str:
 
 
 def _use(facts: CardFacts) -> str:
+    turns = (
+        "\n\nThis asks for the first turn alone; what the environment would answer is not part of it."
+        if _answers(facts.settings)
+        else ""
+    )
     needs = "Needs `pip install transformers torch" + (" peft`.\n\n" if facts.adapter else "`.\n\n")
-    return f"## Use\n\n{needs}````python\n{facts.code}````"
+    return f"## Use\n\n{needs}````python\n{facts.code}````{turns}"
 
 
 def _settings(facts: CardFacts) -> str:
