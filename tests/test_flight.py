@@ -12,6 +12,7 @@ from gmc.engines.flight import Flight, flights
 from gmc.engines.stopping import StopStrings
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import UsageError
+from gmc.models import load_model
 
 pytestmark = pytest.mark.unit
 
@@ -24,7 +25,7 @@ def model():
 
 
 DECODINGS = {
-    "fused": lambda model: TransformersEngine(model)._decoding,
+    "chosen": lambda model: TransformersEngine(model)._decoding,
     "full": lambda model: Decoding("full", lambda tokens: FullAttentionState(model, tokens)),
     "any": lambda model: Decoding("any", lambda tokens: AnyState(model)),
 }
@@ -103,6 +104,27 @@ def test_other_weights_sample_what_follows_and_a_kept_cache_is_of_the_old_ones(m
         difference = (torch.tensor(one.logprobs[len(first) :], dtype=torch.float64) - now).abs()
         worst = max([worst, *difference.tolist()])
     assert (worst > 1e-2) if keep_cache else (worst < 1e-4)
+
+
+def test_the_fused_steps_go_on_with_the_new_weights_over_the_old_cache():
+    """As the network itself does, whose weights cannot be other than the new ones."""
+    results = []
+    for decoding in ("chosen", "full"):
+        model = load_model("embedded")
+        assert DECODINGS[decoding](model).name == ("fused steps" if decoding == "chosen" else "full")
+        responses = partials()
+        going, asked = flight(model, decoding, responses), []
+        assert not going.run(lambda asked=asked: asked.append(None) or len(asked) == 6)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in model.network.parameters():
+                parameter += 0.1 * parameter.std() * torch.randn(parameter.shape, generator=generator)
+        going.renew(keep_cache=True)
+        assert going.run()
+        results.append(responses)
+    assert said(results[0]) == said(results[1])
+    for fused, full in zip(*results, strict=True):
+        assert fused.logprobs == pytest.approx(full.logprobs, abs=1e-4)
 
 
 def test_a_stop_string_may_begin_before_the_pause(model):
