@@ -55,7 +55,7 @@ def test_completion_knows_what_is_installed(tmp_path, monkeypatch):
     assert ("gmc", pytest.importorskip("gmc.estimators.gmc").GMC.summary) in completion.complete_rules("g")
     assert all(name.startswith("ra") for name, _ in completion.complete_delays("ra"))
     assert "ramp" in dict(completion.complete_delays(""))
-    assert [*dict(completion.complete_engines(""))] == ["transformers", "vllm"]
+    assert [*dict(completion.complete_engines(""))] == ["transformers", "vllm", "vllm-server"]
     assert "lab-delay-sweep" in dict(completion.complete_recipes("lab"))
     monkeypatch.chdir(tmp_path)
     for name in ("runs/a", "runs/b", "elsewhere/c"):
