@@ -159,7 +159,7 @@ def test_shards_made_with_another_limit_are_refused_and_those_that_do_not_say_ar
 
 
 @pytest.mark.train
-@pytest.mark.parametrize("delay", ["0", "2", "ramp:1", "block:2", "reuse:2", "length:10", "length:mean=1", "geometric:1"])
+@pytest.mark.parametrize("delay", ["2", "reuse:2", "length:10", "length:mean=1"])
 def test_launched_is_trained_plus_waiting_plus_set_aside(tmp_path, delay):
     path = tmp_path / "run"
     train_run(path, small_settings(f"delay={delay}", "rollout.resample_equal=2", "train.updates=4", "rollout.max_tokens=24"))
