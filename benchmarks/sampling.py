@@ -90,13 +90,16 @@ def _run(python: Path) -> dict[str, float]:
         commands = {
             "rollout": ["rollout", *run],
             "train": ["train", *run, "--estimator", "gmc", "--delay", RUN["delay"], "--updates", RUN["updates"]],
-            "eval": ["eval", *run, "--base", "--samples", RUN["samples"]],
+            "eval": ["eval", *run, "--base", "--n", RUN["samples"]],
         }
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         found = {}
         for name, arguments in commands.items():
             wall, cpu = time.perf_counter(), _children_cpu()
-            subprocess.run([str(python), "-m", "gmc", *arguments], check=True, cwd=folder, env=environment, capture_output=True)
+            command = [str(python), "-m", "gmc", *arguments]
+            ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+            if ended.returncode:
+                raise SystemExit(f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stderr[-2000:]}")
             found[f"{name}, CPU s"], found[f"{name}, s"] = _children_cpu() - cpu, time.perf_counter() - wall
     return found
 
