@@ -1,12 +1,13 @@
 """What a person sees while training and at its end: bars, the summary, and the verdict of an evaluation beside the base."""
 
+import io
 import json
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from gmc.cli import training_view
+from gmc.cli import progress, training_view
 from gmc.cli.eval_verdict import verdict_lines
 from gmc.cli.training_summary import summarize
 from gmc.cli.training_view import TrainingView
@@ -162,3 +163,24 @@ def test_an_untrained_run_has_no_verdict(tmp_path):
     run = RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
     assert verdict_lines([comparison(0.3, 0.5, 0.1, 0.3)], run) == []
     assert verdict_lines([], trained(tmp_path / "other", [0.5])) == []
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "left_out"),
+    [
+        (80, ["train", "3/30", "ETA", "reward 0.52", "delay 64", "sampling: 128 responses"], ["tok/s"]),
+        (200, ["reward 0.52", "tok/s"], []),
+    ],
+)
+def test_reward_and_eta_stay_in_view_and_no_part_is_cut(width, shown, left_out, monkeypatch):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr(progress, "stderr", console)
+    note = "reward 0.52  delay 64  sampling: 128 responses  ESS 0.97  capped 0.02  grad 0.13  18235 tok/s"
+    with progress.progress_bar("train", 30, "updates") as bar:
+        bar.advance(3, note)
+    lines = [line.rstrip() for line in console.file.getvalue().replace("\r", "\n").splitlines()]
+    text = "\n".join(lines)
+    assert all(part in text for part in shown), text
+    assert not any(part in text for part in left_out), text
+    assert "…" not in text
+    assert max(map(len, lines)) <= width + 10, "control sequences aside"

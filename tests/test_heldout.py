@@ -22,8 +22,8 @@ from gmc.store.policies import list_policies
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_shard
 from gmc.training import run as training
+from gmc.training import session
 from gmc.training.loop import Observer
-from gmc.training.session import Session
 
 UPDATES = 7
 PLAIN = ("delay=2", f"train.updates={UPDATES}", "train.publish_every=5", "train.checkpoint_every=2")
@@ -101,19 +101,19 @@ class KilledError(Exception):
 
 @pytest.mark.train
 def test_a_run_killed_before_its_best_policy_was_published_publishes_it_on_resume(runs, tmp_path, monkeypatch):
-    publish, path = Session._write_policy, tmp_path / "run"
+    publish, path = session.publish_policy, tmp_path / "run"
     [best] = run_candidates(RunDirectory.open(runs / "scored"), "best")
 
-    def dies(self):
-        if self.version == best.version:
+    def dies(policy, directory, version, run_id):
+        if version == best.version:
             raise KilledError
-        publish(self)
+        return publish(policy, directory, version, run_id)
 
-    monkeypatch.setattr(Session, "_write_policy", dies)
+    monkeypatch.setattr(session, "publish_policy", dies)
     with pytest.raises(KilledError):
         train_run(path, small_settings(*SCORED))
     assert best.version not in {version for version, _ in list_policies(path / "policies")}
-    monkeypatch.setattr(Session, "_write_policy", publish)
+    monkeypatch.setattr(session, "publish_policy", publish)
     train_run(path, small_settings(*SCORED), resume=True)
     assert metrics_of(path) == metrics_of(runs / "scored")
     assert list_policies(path / "policies")[0][0] == list_policies(runs / "scored" / "policies")[0][0]

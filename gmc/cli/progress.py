@@ -1,11 +1,13 @@
 """Progress of long work: a bar with rate and ETA on a terminal, a plain line now and then elsewhere. Always on stderr."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from rich.console import RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
 
 from gmc.cli.output import QUIET, level, stderr, write_line
 
@@ -16,6 +18,28 @@ WIDE_TERMINAL = 120
 def format_rate(rate: float) -> str:
     """Three digits, and more before the decimal point where there are more: 0.0555, 2.61, 12400."""
     return f"{rate:.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
+class _TwoLines(Progress):
+    """A bar whose note stands on a line of its own, where the terminal is too narrow for both."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bars, then the note of each."""
+        yield from super().get_renderables()
+        for task in self.tasks:
+            yield Text(f"  {fitting(task.fields['note'], self.console.width - 2)}", no_wrap=True)
+
+
+def fitting(note: str, width: int) -> str:
+    """As many of a note's parts, which two spaces set apart, as fit into a line: no part is cut.
+
+    >>> fitting("2.5 updates/s  reward 0.52  delay 64", 29)
+    '2.5 updates/s  reward 0.52'
+    """
+    parts = note.split("  ")
+    while len(parts) > 1 and len("  ".join(parts)) > width:
+        parts.pop()
+    return "  ".join(parts)
 
 
 class Bar:
@@ -48,15 +72,20 @@ def progress_bar(name: str, total: int, unit: str, *, done: int = 0) -> Iterator
     if not stderr.is_terminal or level() >= QUIET:
         yield Bar(name, total, unit, None, done)
         return
-    # Count, times and ETA keep their width; on a narrow terminal the note is cut at its end, and the bar goes first.
+    # Count, times and ETA keep their width; on a narrow terminal the note gets a line of its own, and the bar goes.
+    wide = stderr.width >= WIDE_TERMINAL
     columns = (
         TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=len(name))),
-        *((BarColumn(bar_width=20),) if stderr.width >= WIDE_TERMINAL else ()),
+        *((BarColumn(bar_width=20),) if wide else ()),
         MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(total)) + 1)),
         TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
         TextColumn("ETA", table_column=Column(no_wrap=True, min_width=3)),
         TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
-        TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+        *(
+            (TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),)
+            if wide
+            else ()
+        ),
     )
-    with Progress(*columns, console=stderr, expand=True) as progress:
+    with (Progress if wide else _TwoLines)(*columns, console=stderr, expand=wide) as progress:
         yield Bar(name, total, unit, progress, done)

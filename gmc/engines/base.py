@@ -7,13 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
-
-import torch
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from gmc.config.sampling import Sampling
 from gmc.config.settings import RunSettings
-from gmc.models import LanguageModel
+
+if TYPE_CHECKING:  # to know that an engine is there takes neither torch nor transformers
+    import torch
+
+    from gmc.models import LanguageModel
 
 __all__ = ["Completion", "Engine", "Ongoing", "Partial", "Sampling"]
 
@@ -95,7 +97,7 @@ class Engine(ABC):
 
     @classmethod
     def build(
-        cls, settings: RunSettings, model: LanguageModel, *, compute_dtype: torch.dtype | None, log_file: Path
+        cls, settings: RunSettings, model: "LanguageModel", *, compute_dtype: "torch.dtype | None", log_file: Path
     ) -> "Engine":
         """The engine that the settings describe, holding the model's weights.
 
@@ -174,7 +176,7 @@ class Engine(ABC):
         return 1
 
     @abstractmethod
-    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
+    def load_weights(self, weights: "Mapping[str, torch.Tensor]") -> None:
         """Take these weights (Hugging Face parameter names, float32) from now on. Caches of older weights are dropped."""
 
     @abstractmethod

@@ -14,6 +14,14 @@ def list_engines() -> list[Plugin[Engine]]:
     return _REGISTRY.plugins()
 
 
+def require_engine(name: str) -> None:
+    """Raise `UsageError` for a name that is unknown or registered twice; imports no engine."""
+    try:
+        _REGISTRY.require(name)
+    except UsageError as error:
+        raise UsageError(f"rollout.engine = {name}: {error}") from error
+
+
 def load_engine(name: str) -> type[Engine]:
     """The class registered as `name`. Raises `UsageError` for a name that is unknown, registered twice or broken."""
     try:

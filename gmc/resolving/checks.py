@@ -3,7 +3,7 @@
 from gmc.config.settings import RunSettings
 from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
-from gmc.engines.registry import load_engine
+from gmc.engines.registry import load_engine, require_engine
 from gmc.environments.build import build_environment
 from gmc.errors import UsageError
 from gmc.problems.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmark
@@ -14,7 +14,7 @@ ARITHMETIC = "arithmetic"
 def check_sampling(settings: RunSettings) -> None:
     """Raise `UsageError` for an engine that is not there, and for sampling values that training cannot use."""
     settings.rollout.sampling(())
-    load_engine(settings.rollout.engine)
+    require_engine(settings.rollout.engine)
 
 
 def heldout_benchmark(settings: RunSettings) -> Benchmark:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.delays.registry import delay_class
@@ -23,7 +24,6 @@ from gmc.store.logs import GroupRef, read_metrics, read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
 from gmc.training.anchors import Anchors, Reference
-from gmc.training.heldout import open_heldout
 from gmc.training.optimizer import make_optimizer
 from gmc.training.place import Place
 from gmc.training.restoring import restore, rewind
@@ -31,6 +31,9 @@ from gmc.training.session import Session
 from gmc.training.sources import open_imports, open_source
 from gmc.training.trackers import Tracked, Tracker, make_trackers
 from gmc.training.update import Updater
+
+if TYPE_CHECKING:
+    from gmc.training.heldout import HeldOut
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +85,7 @@ def open_session(
         publish_every=settings.live.publish_every if live else settings.train.publish_every,
         trackers=_trackers(place, version),
         samples_every=settings.train.publish_every,
-        heldout=open_heldout(place, source.engine),
+        heldout=_heldout(place, source),
         best=best_of(heldout_scores(read_metrics(run.metrics))),
     )
     resources.callback(session.writer.close)
@@ -165,6 +168,14 @@ def _updater(place: Place, rule: Estimator) -> Updater:
         planned_updates=settings.train.updates,
         reference=Reference(parameters) if Need.REFERENCE_LOGP in rule.needs else None,
     )
+
+
+def _heldout(place: Place, source: RolloutSource) -> "HeldOut | None":
+    if not place.settings.train.eval_every:
+        return None
+    from gmc.training.heldout import open_heldout  # evaluation's statistics take a second to import
+
+    return open_heldout(place, source.engine)
 
 
 def _trackers(place: Place, version: int) -> list[Tracker]:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,10 +23,12 @@ from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import Groups, sampled_length
 from gmc.training.background import BackgroundWriter
-from gmc.training.heldout import HeldOut
 from gmc.training.optimizer_state import optimizer_tensors
 from gmc.training.trackers import Tracker, chosen_samples
 from gmc.training.update import Updater
+
+if TYPE_CHECKING:
+    from gmc.training.heldout import HeldOut
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +64,7 @@ class Session:
     publish_every: int
     trackers: list[Tracker] = field(default_factory=list)
     samples_every: int = 50
-    heldout: HeldOut | None = None
+    heldout: "HeldOut | None" = None
     best: Scored | None = None
     writer: BackgroundWriter = field(default_factory=BackgroundWriter)
     _noise_reported: bool = False
