@@ -74,6 +74,9 @@ def test_every_version_has_its_files_and_files_have_at_most_so_many_groups(tmp_p
 
 BAD = [
     ({"reward": "good"}, "line 3, column reward: 'good' is no finite number"),
+    ({"response_mask": [1, 0]}, "line 3, column response_mask: no list of 3 times true or false"),
+    ({"response_mask": [1, 2, 0]}, "line 3, column response_mask: no list of 3 times true or false"),
+    ({"response_mask": "sampled"}, "line 3, column response_mask: no list of 3 times true or false"),
     ({"reward": None}, "line 3, column reward: None is no finite number"),
     ({"logprobs": [-0.5]}, "line 3, column logprobs: 1 values for 3 response tokens"),
     ({"logprobs": [-0.5, 0.5, -1]}, "line 3, column logprobs: a log-probability is finite and at most 0"),
@@ -86,6 +89,14 @@ BAD = [
     ({"finish_reason": "eos"}, "line 3, column finish_reason: 'eos' is not"),
     ({"uid": "1+1", "prompt": "Problem: 1+1\n"}, "column uid: its group has"),
 ]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("mask", "expected"), [([True, False, True], [True, False, True]), ([1, 1, 1], None), (None, None)])
+def test_a_mask_says_which_tokens_were_sampled(tmp_path, mask, expected):
+    summary = run(tmp_path, rows(response_mask=mask))
+    (path,) = summary.folder.glob("*.parquet")
+    assert [row.response_mask for row in read_shard(path).rollouts if len(row.response_token_ids) == 3] == [expected]
 
 
 @pytest.mark.unit

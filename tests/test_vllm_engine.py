@@ -67,6 +67,24 @@ def test_logprobs_of_200_responses_equal_the_trainers(model: LanguageModel, engi
     assert {completion.token_ids[-1] for completion in completions if completion.finish_reason == "stop"} == {1, 2}
 
 
+def test_a_further_turn_goes_on_behind_each_text_with_a_limit_of_its_own(model: LanguageModel, engine: VllmEngine) -> None:
+    """Greedy, so that transformers, which is asked anew for the whole text, has to say the same; log-probs when drawn."""
+    contexts = [[*prompt, prompt[0], 7] for prompt in PROMPTS]
+    limits, seeds = [3, 9, 5, 12], [1, 2, 3, 4]
+    greedy = Sampling(temperature=0.0, max_tokens=1)
+    found = engine.resume(contexts, limits=limits, sampling=greedy, seeds=seeds)
+    assert found == TransformersEngine(model).resume(contexts, limits=limits, sampling=greedy, seeds=seeds)
+    assert [len(each.token_ids) <= limit for each, limit in zip(found, limits, strict=True)] == [True] * 4
+    drawn = engine.resume(contexts, limits=limits, sampling=Sampling(temperature=0.7), seeds=seeds)
+    assert drawn == engine.resume(contexts, limits=limits, sampling=Sampling(temperature=0.7), seeds=seeds)
+    # The last two tokens of each context were written by an environment: context, and never scored.
+    ids = [[[*context[-2:], *each.token_ids]] for context, each in zip(contexts, drawn, strict=True)]
+    masks = [[[False] * 2 + [True] * len(each.token_ids)] for each in drawn]
+    scores = Scorer(model, temperature=0.7).score([context[:-2] for context in contexts], ids, masks)
+    for row, each in enumerate(drawn):
+        assert each.logprobs == pytest.approx(scores.logp_BT[row, : len(each.token_ids)].tolist(), abs=1e-4)
+
+
 def test_greedy_equals_transformers(model: LanguageModel, engine: VllmEngine) -> None:
     greedy = Sampling(temperature=0.0, max_tokens=32)
     arguments = {"group_size": 1, "sampling": greedy, "seeds": [0] * len(PROMPTS)}
