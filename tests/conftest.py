@@ -8,12 +8,17 @@ from multiprocessing.process import BaseProcess
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 collect_ignore = ["data", "mutation", "full", "chaos"]
+
+# A loaded machine may take any time for an example; what a test takes is for benchmarks to say.
+settings.register_profile("gmc", deadline=None)
+settings.load_profile("gmc")
 
 KINDS = {"unit", "train", "process"}
 

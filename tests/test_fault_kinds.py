@@ -269,11 +269,10 @@ def test_a_follower_with_another_tokenizer_starts_no_batch(tmp_path):
     """Token ids are what the trainer learns from, so hashes are compared before a policy is loaded."""
     model = load_model("embedded")
     folder = publish_policy(model, tmp_path, 3, "run")
-    work = _PolicyWork(
-        SimpleNamespace(
-            model=model, metadata=lambda version, published: SimpleNamespace(weights_hash=weights_hash(model.weights()))
-        )
+    maker = SimpleNamespace(
+        model=model, metadata=lambda version, published: SimpleNamespace(weights_hash=weights_hash(model.weights()))
     )
+    work = _PolicyWork(maker, tmp_path)
     work.load_policy(folder)
     info = files.read_json(folder / "gmc.json")
     files.write_json(folder / "gmc.json", {**info, "tokenizer_hash": "0" * 64})

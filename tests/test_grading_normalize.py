@@ -1,7 +1,7 @@
 r"""Normalization: idempotent, blind to spelling, never to value."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gmc.grading.compare import judge_tiers
@@ -32,6 +32,9 @@ def test_idempotent(text: str) -> None:
 
 @settings(max_examples=300)
 @given(st.text(max_size=40))
+@example("×¨")
+@example("x$\u0302$")
+@example("{\u0308}a \u0307")
 def test_any_text_is_normalized_and_read(text: str) -> None:
     once = normalize(text)
     assert normalize(once) == once

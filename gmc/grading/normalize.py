@@ -34,6 +34,9 @@ _GREEK = {
 }  # fmt: skip
 _TABLE = str.maketrans(_GLYPHS | {letter: rf"\{name} " for letter, name in _GREEK.items()})
 
+_STRAY_MARKS = re.compile(r"(?<![\w\u0300-\u036f])[\u0300-\u036f]+")
+"""Accents over nothing, as the free-standing `¨` becomes one: they would come to lie on whatever letter ends up before them."""
+
 
 def to_latex(text: str) -> str:
     """Replace mathematical Unicode by LaTeX; plain ASCII comes back unchanged."""
@@ -43,7 +46,7 @@ def to_latex(text: str) -> str:
     text = _SUBSCRIPTS.sub(lambda run: "_{" + _plain(run.group()) + "}", text)
     text = _FRACTION.sub(lambda glyph: r"\frac{{{}}}{{{}}}".format(*_plain(glyph.group()).split("⁄")), text)
     # Compatibility forms (mathematical alphabets, fullwidth digits) may become glyphs of the table.
-    return _plain(text.translate(_TABLE)).translate(_TABLE)
+    return _STRAY_MARKS.sub("", _plain(text.translate(_TABLE)).translate(_TABLE))
 
 
 def _plain(text: str) -> str:
