@@ -245,7 +245,17 @@ def test_two_real_servers_one_of_which_is_killed(model, tmp_path):
     options += ["--additional-config", json.dumps({"gmc_vocabulary_size": model.vocabulary_size}), "--block-size", "32"]
     options += ["--kv-cache-memory-bytes", str(2**28), "--max-model-len", "256"]
     environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
-    serve = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder), "--host", "127.0.0.1", "--port"]
+    # What `vllm serve` starts; that command itself asks for a package named vllm, and vllm-cpu is none.
+    serve = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+    ]
     processes = []
     for port in ports:
         with open(tmp_path / f"server-{port}.log", "w") as log:
