@@ -62,6 +62,21 @@ def is_binary_reward(texts: Sequence[str]) -> bool:
     return len(specs) == 1 and specs[0].weight == 1 and not specs[0].is_function and _registered(specs[0]).binary
 
 
+def short_spec(text: str) -> str:
+    """A completed spec for people: the name alone where every setting stands at its default.
+
+    >>> short_spec("math(strict=True)"), short_spec("math(strict=False)")
+    ('math', 'math(strict=False)')
+    """
+    spec = parse_reward(text)
+    return spec.target if not spec.is_function and spec.weight == 1 and _is_default(spec) else text
+
+
+def _is_default(spec: RewardSpec) -> bool:
+    fields = load_reward(spec.target).Settings.model_fields
+    return all(not fields[name].is_required() and fields[name].default == value for name, value in spec.keywords.items())
+
+
 def reward_labels(texts: Sequence[str]) -> list[str]:
     """The parts' names, in order."""
     return labels([parse_reward(text) for text in texts])

@@ -14,6 +14,7 @@ from gmc.errors import GmcError
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
 from gmc.resolving.memory import GIB, check_engine_share, gpu_bytes
+from gmc.rewards.build import short_spec
 from gmc.store.run_directory import RunDirectory
 from gmc.training.divergence import DivergenceWatch
 from gmc.training.loop import Observer, train
@@ -179,7 +180,7 @@ def _log_start(session: Session, directory: RunDirectory) -> None:
         "model %s (%s), problems %s (%s), reward %s (%s)",
         *(settings.model.source, _origin(settings, "model.source")),
         *(settings.problems.source, _origin(settings, "problems.source")),
-        *(" + ".join(settings.reward.parts), _origin(settings, "reward.parts")),
+        *(" + ".join(map(short_spec, settings.reward.parts)), _origin(settings, "reward.parts")),
     )
 
 
