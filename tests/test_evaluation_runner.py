@@ -289,7 +289,7 @@ def test_wrong_number_of_samples_is_refused(tmp_path: Path, change: str) -> None
 def test_damaged_results_are_named(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert read_result(result.samples_path).record == read_result(result.scores_path.with_suffix("")).record == result.record
-    with pytest.raises(DataError, match=r"missing\.json: no such file"):
+    with pytest.raises(UsageError, match=r"missing\.json: no such result"):
         read_result(tmp_path / "missing.json")
     other = tmp_path / "other.json"
     other.write_text("{}")

@@ -71,7 +71,7 @@ def test_a_rule_package_of_0_1_installs_passes_its_test_trains_and_is_warned_abo
 
 NAME_ENDS = r"(?![\w.-])"
 ASKS_FOR_IT = re.compile(
-    rf"pip install[^\n&;]*?[\s'\"]gmc{NAME_ENDS}|\bgmc\[[a-z]|dependencies\s*=\s*\[[^\]]*[\"']gmc{NAME_ENDS}", re.IGNORECASE
+    rf"pip install[^\n&;]*?[ \t'\"]gmc{NAME_ENDS}|\bgmc\[[a-z]|dependencies\s*=\s*\[[^\]]*[\"']gmc{NAME_ENDS}", re.IGNORECASE
 )
 """A command, an extra or a requirement that names the distribution `gmc`."""
 
