@@ -180,7 +180,7 @@ def test_status_of_a_live_run(run: RunDirectory) -> None:
     assert (follower["batches"], follower["responses"], follower["version"], follower["alive"]) == (4, 20, 0, False)
     assert [(error["who"], error["error"]) for error in found["errors"]] == [("sick", "out of memory")]
     screen = CliRunner().invoke(app, ["status", "--run", str(run.path)]).output
-    assert "4 launched = 2 trained + 2 waiting" in screen
+    assert "4: 2 trained, 2 waiting" in screen
     assert "out of memory" in screen
 
 
