@@ -86,7 +86,7 @@ def main() -> None:
         return {"seconds": watch.seconds, "peak": meter.peak_bytes() - baseline}
 
     baseline = meter.resident_bytes()
-    micro_batches = scorer.plan(prompts, responses)
+    micro_batches = scorer.steps(prompts, responses).plan
     meter.reply(
         {
             "state": baseline,

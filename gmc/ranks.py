@@ -117,10 +117,15 @@ ALONE = Ranks()
 """One process that does everything: training without torchrun."""
 
 
+def coming_ranks() -> int:
+    """How many processes torchrun has started beside and with this one; 1 without it."""
+    return int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in TORCHRUN) else 1
+
+
 @contextmanager
 def joined_ranks() -> Iterator[Ranks]:
     """This process's place among those that torchrun started, for as long as the context; `ALONE` without torchrun."""
-    if not all(name in os.environ for name in TORCHRUN) or os.environ["WORLD_SIZE"] == "1":
+    if coming_ranks() == 1:
         yield ALONE
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)

@@ -15,7 +15,7 @@ from gmc.store.checkpoints import Checkpoint
 from gmc.testing import check_estimator, random_batch, run_stages
 from gmc.training.anchors import Anchors
 from gmc.training.restoring import restore
-from gmc.training.session import prefixed
+from gmc.training.saved_state import prefixed
 
 pytestmark = pytest.mark.unit
 
@@ -167,5 +167,5 @@ def test_a_resumed_rule_keeps_its_gradient_on_the_device_of_those_to_come():
         anchors=Anchors(SimpleNamespace(own={}), 0),
     )
     restore(checkpoint, updater)
-    assert [tensor.device.type for tensor in resumed._previous.tensors] == ["meta", "meta"]
+    assert [tensor.device.type for tensor in resumed._previous] == ["meta", "meta"]
     assert resumed._counts == saved._counts

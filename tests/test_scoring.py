@@ -184,7 +184,7 @@ def ran(monkeypatch):
 def test_rows_without_gradient_are_not_run_again(ran):
     model = tiny_model()
     scorer = Scorer(model, token_budget=30)
-    assert len(scorer.plan(PROMPTS, RESPONSES)) > 2
+    assert len(scorer.steps(PROMPTS, RESPONSES).plan) > 2
     current = scorer.forward(PROMPTS, RESPONSES)
     ran.clear()
     grad_BT = torch.zeros_like(current.logp_BT)

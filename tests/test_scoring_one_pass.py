@@ -86,7 +86,7 @@ def two_passes(model, scorer, grad=by_group):
 def test_one_pass_gives_the_bits_of_two_with_one_graph_at_a_time(graphs, checkpointing):
     model = tiny_model()
     scorer = Scorer(model, token_budget=BUDGET, checkpointing=checkpointing)
-    parts = len(scorer.plan(PROMPTS, RESPONSES))
+    parts = len(scorer.steps(PROMPTS, RESPONSES).plan)
     assert parts == 3
     logp_BT, expected = two_passes(model, scorer)
     graphs.clear()
@@ -113,7 +113,7 @@ def test_a_gradient_that_turns_out_different_is_noticed():
 def test_micro_batches_that_share_a_group_wait_for_each_other(graphs, monkeypatch):
     model = tiny_model()
     scorer = Scorer(model, token_budget=SPLIT)
-    plan = scorer.plan(PROMPTS, RESPONSES)
+    plan = scorer.steps(PROMPTS, RESPONSES).plan
     assert max(len(part) for part in linked(plan, largest_first(plan))) > 1
     _, expected = two_passes(model, scorer)
     for free, runs_again in ((2**40, False), (0, True)):
@@ -132,7 +132,7 @@ def test_graphs_of_a_whole_batch_are_kept_as_memory_allows_with_the_same_bits(gr
     """Rows without gradient included: what is run does not depend on what was free."""
     model = tiny_model()
     scorer = Scorer(model, token_budget=budget)
-    plan = scorer.plan(PROMPTS, RESPONSES)
+    plan = scorer.steps(PROMPTS, RESPONSES).plan
 
     def grad(logp_BT):
         grad_BT = logp_BT * logp_BT.mean()

@@ -18,7 +18,8 @@ def print_plan(settings: RunSettings, *, as_json: bool) -> None:
     stderr.print(_table(plans))
     write_line(
         f"{settings.model.source}, responses of up to {settings.rollout.max_tokens} tokens, {settings.rollout.engine}; "
-        "per GPU: each rank holds its own copy. Estimates from counts of saved tensors, not yet compared with a GPU's allocator"
+        "per GPU: each rank holds its own copy, or a part where it is sharded. Estimates from counts of saved tensors, not yet "
+        "compared with a GPU's allocator"
     )
 
 
@@ -33,6 +34,8 @@ def _table(plans: dict[str, MemoryPlan]) -> Table:
         table.add_row("sampling, before", *(f"{plan.sampling / GIB:.1f}" for plan in plans.values()))
     table.add_row("at most", *(f"{plan.total / GIB:.1f}" for plan in plans.values()), style="bold")
     table.add_row("fits", *("yes" if plan.fits else "no" for plan in plans.values()), style="bold")
+    if any(plan.ranks > 1 for plan in plans.values()):
+        table.add_row("sharded over", *(f"{plan.ranks} GPUs" if plan.ranks > 1 else "no" for plan in plans.values()))
     table.add_row("tokens a micro-batch", *(str(plan.micro_batch_tokens) for plan in plans.values()))
     table.add_row("checkpointing", *("yes" if plan.checkpointing else "no" for plan in plans.values()))
     return table

@@ -83,4 +83,4 @@ def mean_gradient(gradients: list[Gradient]) -> Gradient:
     total = gradients[0].clone()
     for gradient in gradients[1:]:
         total = total.add(gradient, 1.0)
-    return Gradient([tensor / len(gradients) for tensor in total.tensors])
+    return total.of([tensor / len(gradients) for tensor in total.tensors])

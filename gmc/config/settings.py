@@ -25,6 +25,7 @@ Device = Annotated[str, Field(pattern=r"^(cpu|\d+)$")]
 LONGEST = by_model(64, 4096)
 BY_MEMORY = Derived("model.device", "device", "16384, on cuda what fits")
 BY_MEMORY_TOO = Derived("model.device", "device", "false, on cuda what fits")
+BY_RANKS = Derived("model.device", "device", "none, with torchrun on cuda full if copies do not fit")
 
 
 class Section(BaseModel):
@@ -185,6 +186,9 @@ class TrainSettings(Section):
     tokens_per_micro_batch: Annotated[Count, BY_MEMORY] = Field(description="token budget of one forward and backward pass")
     share_prompts: bool = Field(True, description="compute a group's prompt once")
     activation_checkpointing: Annotated[bool, BY_MEMORY_TOO] = Field(description="recompute activations in the backward pass")
+    sharding: Annotated[Literal["none", "full"], BY_RANKS] = Field(
+        description="with torchrun: every rank holds 'none': a copy of weights, gradients and optimizer, 'full': a part of each"
+    )
     compile: bool = Field(False, description="feed-forward blocks and norms through torch.compile (slow first updates)")
     trackers: list[Literal["wandb", "tensorboard"]] = Field(default_factory=list, description="optional trackers")
     eval_every: int = Field(

@@ -49,7 +49,7 @@ class GAC(ComposedEstimator):
 
     def __init__(self, settings: EstimatorSettings | None = None) -> None:
         super().__init__(settings)
-        self._previous: Gradient | None = None
+        self._previous: list[Tensor] | None = None
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._cosine = 0.0
 
@@ -58,9 +58,9 @@ class GAC(ComposedEstimator):
         own = self.base.gradient(gradient)
         if isinstance(own, Skip):
             return own
-        previous, norm = self._previous, own.norm()
+        previous, norm = None if self._previous is None else own.of(self._previous), own.norm()
         if norm > 0:
-            self._previous = own.clone()
+            self._previous = own.clone().tensors
         self._counts["updates"] += 1
         length = 0.0 if previous is None else previous.norm()
         if previous is None or norm * length == 0:
@@ -92,8 +92,7 @@ class GAC(ComposedEstimator):
 
     def state_dict(self) -> dict[str, Tensor]:
         """The previous gradient, the counts, and the base rule's state."""
-        gradient = [] if self._previous is None else self._previous.tensors
-        state = {f"previous.{index:05d}": tensor for index, tensor in enumerate(gradient)}
+        state = {f"previous.{index:05d}": tensor for index, tensor in enumerate(self._previous or [])}
         return {**state, **{key: torch.tensor(self._counts[key]) for key in _COUNTS}, **super().state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -101,5 +100,5 @@ class GAC(ComposedEstimator):
         previous = [state[key].clone() for key in sorted(state) if key.startswith("previous.")]
         rest = {key: value for key, value in state.items() if not key.startswith("previous.") and key not in _COUNTS}
         super().load_state_dict(rest)
-        self._previous = Gradient(previous) if previous else None
+        self._previous = previous or None
         self._counts = {key: int(state[key]) for key in _COUNTS}

@@ -32,14 +32,21 @@ class Gradient:
         pairs = zip(self.tensors, other.tensors, strict=True)
         return math.fsum(float(torch.sum(a.double() * b.double())) for a, b in pairs)
 
+    def of(self, tensors: Sequence[Tensor]) -> "Gradient":
+        """Another vector of the same kind: of tensors shaped like this one's, such as those that a rule has kept.
+
+        Where processes hold a part of the gradient each, `Gradient(tensors)` would know only its own.
+        """
+        return Gradient(tensors)
+
     def norm(self) -> float:
         """Euclidean norm."""
         return math.sqrt(self.dot(self))
 
     def add(self, other: "Gradient", scale: float) -> "Gradient":
         """self + scale · other, as a new gradient."""
-        return Gradient([a + scale * b for a, b in zip(self.tensors, other.tensors, strict=True)])
+        return self.of([a + scale * b for a, b in zip(self.tensors, other.tensors, strict=True)])
 
     def clone(self) -> "Gradient":
         """A copy that later accumulation does not change."""
-        return Gradient([tensor.detach().clone() for tensor in self.tensors])
+        return self.of([tensor.detach().clone() for tensor in self.tensors])

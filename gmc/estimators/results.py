@@ -46,6 +46,8 @@ def checked_gradient(value: Any, given: Gradient) -> Gradient | Skip:
         return value
     if not isinstance(value, Gradient):
         raise StageResultError(f"returned {_described(value)}, not a Gradient or SKIP")
+    if not isinstance(value, type(given)):
+        raise StageResultError("returned a Gradient(…) of its own, which knows one rank's part; make it with gradient.of(…)")
     if len(value.tensors) != len(given.tensors):
         raise StageResultError(f"returned {len(value.tensors)} tensors, not the {len(given.tensors)} of the gradient")
     for index, (own, tensor) in enumerate(zip(value.tensors, given.tensors, strict=True)):

@@ -54,7 +54,7 @@ class RuleCalls:
     def gradient(self, gradient: Gradient) -> Gradient | Skip:
         """Stage 3."""
         with self._stage("gradient"):
-            given = Gradient(gradient.tensors)  # a rule may put other tensors into the one that it is handed
+            given = gradient.of(gradient.tensors)  # a rule may put other tensors into the one that it is handed
             return results.checked_gradient(self.estimator.gradient(gradient), given)
 
     def learning_rate_scale(self, batch: Batch) -> float:

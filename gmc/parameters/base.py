@@ -3,6 +3,8 @@
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +15,9 @@ from gmc.ranks import Ranks
 
 Outputs = tuple[Tensor, ...]
 
+RowsOf = Callable[[str, torch.Size], str | None]
+"""Name and whole shape of a saved tensor to the parameter whose rows it has, None for one that every process holds alike."""
+
 
 class Parameters(ABC):
     """The parameters of `model` among `ranks`.
@@ -20,6 +25,9 @@ class Parameters(ABC):
     own: this process's part of every parameter that training changes, by name, in the network's order. Optimizer, anchors and
     swaps work on these tensors, whose `.grad` holds the same part of the gradient.
     """
+
+    lockstep: ClassVar[bool] = False
+    """Whether every rank has to make every pass, and all in the same order."""
 
     def __init__(self, model: LanguageModel, ranks: Ranks, own: dict[str, nn.Parameter]) -> None:
         self.model, self.ranks, self.own = model, ranks, own
@@ -62,8 +70,15 @@ class Parameters(ABC):
         """Shorten the gradient in place to this norm; returns its norm before, over all parameters."""
 
     @abstractmethod
+    def share(self, sizes: Sequence[int]) -> list[int]:
+        """Which of some passes, by their cost, this rank takes part in; see `squared_gradient`."""
+
+    @abstractmethod
     def squared_gradient(self, body: Callable[[], Outputs]) -> Tensor:
-        """‖∂ Σ first output of `body` / ∂ parameters‖², float64. The `.grad` of the parameters is left alone."""
+        """‖∂ Σ first output of `body` / ∂ parameters‖², float64: this rank's part, the sum over ranks that take part is whole.
+
+        The `.grad` of the parameters is left alone.
+        """
 
     @abstractmethod
     def finite(self, tensors: Sequence[Tensor]) -> bool:
@@ -76,6 +91,18 @@ class Parameters(ABC):
     @abstractmethod
     def whole(self) -> contextlib.AbstractContextManager[None]:
         """Within the context the network's own parameters are all there, for code that reads them itself."""
+
+    @abstractmethod
+    def shape(self, name: str) -> torch.Size:
+        """Of a whole parameter of `own`."""
+
+    @abstractmethod
+    def part(self, name: str, whole: Tensor) -> Tensor:
+        """This process's part of a tensor that is shaped like a whole parameter of `own`."""
+
+    @abstractmethod
+    def read(self, folder: Path, rows_of: RowsOf) -> dict[str, Tensor]:
+        """Tensors that several processes have written together, as far as this one holds them. Errors as for `read_parts`."""
 
     @abstractmethod
     def full(self) -> Iterator[tuple[str, Tensor]]:

@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from gmc.estimators.gradient import Gradient
 from gmc.models import LanguageModel
-from gmc.parameters.base import Outputs, Parameters
+from gmc.parameters.base import Outputs, Parameters, RowsOf
 from gmc.ranks import ALONE, Ranks
 
 
@@ -33,6 +34,9 @@ class Whole(Parameters):
         norm: Tensor = torch.nn.utils.clip_grad_norm_(self.tensors, longest)
         return norm
 
+    def share(self, sizes: Sequence[int]) -> list[int]:
+        return self.ranks.share(sizes)
+
     def squared_gradient(self, body: Callable[[], Outputs]) -> Tensor:
         with torch.enable_grad():
             gradients = torch.autograd.grad(body()[0].sum(), self.tensors, allow_unused=True)
@@ -47,6 +51,17 @@ class Whole(Parameters):
 
     def whole(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def shape(self, name: str) -> torch.Size:
+        return self.own[name].shape
+
+    def part(self, name: str, whole: Tensor) -> Tensor:
+        return whole
+
+    def read(self, folder: Path, rows_of: RowsOf) -> dict[str, Tensor]:
+        from gmc.parameters.saved import read_parts  # imports much of torch.distributed, and few runs need it
+
+        return read_parts(folder, lambda key, shape, dtype: torch.empty(shape, dtype=dtype))
 
     def full(self) -> Iterator[tuple[str, Tensor]]:
         yield from self.model.weights().items()

@@ -16,8 +16,15 @@ STEADY_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
 class PlainNorm:
     """x · weight / √(mean x² + epsilon) over the last dimension."""
 
-    weight: Tensor
+    module: nn.Module
     epsilon: float
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight of the moment: its storage may come and go."""
+        weight = self.module.weight
+        assert isinstance(weight, Tensor)
+        return weight
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ def _layer(layer: Any) -> PlainLayer:
 def _norm(norm: Any) -> PlainNorm:
     if not type(norm).__name__.endswith("RMSNorm"):
         raise AttributeError(f"{type(norm).__name__} is no RMSNorm")
-    return PlainNorm(norm.weight, norm.variance_epsilon)
+    return PlainNorm(norm, norm.variance_epsilon)
 
 
 def _as_expected(structure: PlainStructure) -> bool:

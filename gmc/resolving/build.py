@@ -16,6 +16,7 @@ from gmc.estimators.base import Estimator
 from gmc.estimators.registry import build_estimator
 from gmc.models import LanguageModel, load_model, with_adapter
 from gmc.parameters.base import Parameters
+from gmc.parameters.whole import Whole
 from gmc.problems.base import ProblemSet
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems
@@ -38,8 +39,8 @@ SMALL_MODEL_PARAMETERS = 5_000_000
 
 
 def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
-    """Load the model of the settings onto their device, each rank onto its own GPU. Raises `UsageError` for a device that is
-    not there.
+    """Load the model of the settings onto their device, each rank onto its own GPU, or onto the CPU where it is to be sharded.
+    Raises `UsageError` for a device that is not there.
 
     A small model on a CPU gets one thread unless OMP_NUM_THREADS says otherwise: its sums then do not depend on the number of
     cores, and an update of the embedded model takes a third of the time when the cores have other work too.
@@ -58,7 +59,8 @@ def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
             raise UsageError(f"model.device = {device}: {ranks.count} ranks cannot share one GPU; use cuda or auto")
         device = f"cuda:{ranks.local}"
         torch.cuda.set_device(device)
-    model = load_model(settings.model.source, device=device, trust_remote_code=settings.model.trust_remote_code)
+    place = "cpu" if settings.train.sharding == "full" else device
+    model = load_model(settings.model.source, device=place, trust_remote_code=settings.model.trust_remote_code)
     if settings.model.lora.rank:
         model = with_adapter(model, rank=settings.model.lora.rank, alpha=settings.model.lora.alpha)
     for note in model.notes:
@@ -67,6 +69,19 @@ def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
     if small and device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     return model
+
+
+def build_parameters(settings: RunSettings, model: LanguageModel, ranks: Ranks) -> Parameters:
+    """Who holds the model's parameters: this process a copy, or a part on its device. Raises `UsageError` for a model that
+    cannot be sharded."""
+    if settings.train.sharding == "none":
+        return Whole(model, ranks)
+    if model.adapter is not None:
+        raise UsageError(f"train.sharding = full: {model.source} is an adapter; go on with --set train.sharding=none")
+    from gmc.parameters.sharded import Sharded  # imports much of torch.distributed, for several processes alone
+
+    device = f"cuda:{ranks.local}" if settings.model.device.startswith("cuda") else settings.model.device
+    return Sharded(model, ranks, device, COMPUTE_DTYPES[settings.model.compute_dtype])
 
 
 def build_rule(settings: RunSettings) -> Estimator:
@@ -105,16 +120,18 @@ def build_scorer(settings: RunSettings, model: LanguageModel, parameters: Parame
 
     parameters: who holds the model's, this process alone by default.
     """
-    return Scorer(
-        model,
-        temperature=settings.rollout.temperature,
-        token_budget=settings.train.tokens_per_micro_batch,
-        compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
-        share_prompts=settings.train.share_prompts,
-        checkpointing=settings.train.activation_checkpointing,
-        compiled=settings.train.compile,
-        parameters=parameters,
-    )
+    parameters = Whole(model) if parameters is None else parameters
+    with parameters.whole():  # the scorer tries the network
+        return Scorer(
+            model,
+            temperature=settings.rollout.temperature,
+            token_budget=settings.train.tokens_per_micro_batch,
+            compute_dtype=COMPUTE_DTYPES[settings.model.compute_dtype],
+            share_prompts=settings.train.share_prompts,
+            checkpointing=settings.train.activation_checkpointing,
+            compiled=settings.train.compile,
+            parameters=parameters,
+        )
 
 
 def build_engine(settings: RunSettings, model: LanguageModel, log_file: Path) -> Engine:
@@ -138,9 +155,11 @@ def log_prompt_notes(template: Template, model: LanguageModel) -> None:
 
 
 def build_maker(
-    run_id: str, settings: RunSettings, model: LanguageModel, scorer: Scorer, engine: Engine, ranks: Ranks = ALONE
+    run_id: str, settings: RunSettings, model: LanguageModel, scorer: Scorer, engine: Engine, initial_hash: str = ""
 ) -> RolloutMaker:
     """Problems, template, reward, engine and scorer put together. Prompts that leave no room for a response are left out.
+
+    initial_hash: of the weights of version 0, where they are known; the ranks of the scorer's parameters make batches together.
 
     Raises `UsageError` or `DataError` for bad problems, `GmcError` for a reward function that cannot be imported.
     """
@@ -163,5 +182,6 @@ def build_maker(
         reward=reward,
         environment=environment,
         scorer=scorer if settings.rollout.logprobs == "trainer" else None,
-        ranks=ranks,
+        parameters=scorer.parameters,
+        initial_hash=initial_hash,
     )

@@ -7,6 +7,7 @@ from gmc.engines.registry import load_engine, require_engine
 from gmc.environments.build import build_environment
 from gmc.errors import UsageError
 from gmc.problems.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmark
+from gmc.ranks import coming_ranks
 
 ARITHMETIC = "arithmetic"
 
@@ -40,6 +41,8 @@ def check_settings(settings: RunSettings) -> None:
     check_sampling(settings)
     if settings.train.eval_every:
         heldout_benchmark(settings)
+    if settings.train.sharding == "full":
+        _check_sharding(settings)
     rollout = settings.rollout
     context = DelayContext(rollout.prompts, rollout.group_size, settings.seed, settings.train.updates)
     delay = delay_class(settings.delay)
@@ -74,4 +77,25 @@ def _check_whole_batches(settings: RunSettings, what: str) -> None:
         raise UsageError(
             f"{what}: --environment {settings.rollout.environment} answers whole turns, and a response in flight may pause "
             "within one; use --environment single, or another delay"
+        )
+
+
+def unshardable(settings: RunSettings) -> dict[str, bool]:
+    """What does not go together with `train.sharding = full`, in words, and whether it is set."""
+    return {
+        f"model.lora.rank = {settings.model.lora.rank}": settings.model.lora.rank > 0,
+        "train.compile = true": settings.train.compile,
+        f"optimizer.name = {settings.optimizer.name}": settings.optimizer.name != "adamw",
+        f"--delay {settings.delay}": delay_class(settings.delay).in_flight,
+    }
+
+
+def _check_sharding(settings: RunSettings) -> None:
+    for setting, there in unshardable(settings).items():
+        if there:
+            raise UsageError(f"train.sharding = full with {setting}: they do not work together; leave one of them out")
+    if coming_ranks() == 1:
+        raise UsageError(
+            "train.sharding = full: parts for several processes, and this is one; start torchrun --nproc-per-node N -m -- gmc "
+            "train …, or go on with --set train.sharding=none"
         )

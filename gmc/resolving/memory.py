@@ -5,6 +5,7 @@ what they leave out.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -20,7 +21,8 @@ from gmc.estimators.base import Estimator
 from gmc.hub import use_cache_when_unreachable
 from gmc.models import EMBEDDED, embedded_model_path
 from gmc.resolving.build import COMPUTE_DTYPES, build_rule
-from gmc.resolving.resolve import FIT_MEMORY
+from gmc.resolving.checks import unshardable
+from gmc.resolving.resolve import FIT_MEMORY, SHARDING
 from gmc.scoring.head import CHUNK_BYTES
 from gmc.scoring.memory import NetworkSize, SavedBytes, fake_network, network_size, saved_bytes
 
@@ -30,6 +32,9 @@ RESERVE = 2 * GIB
 
 BUDGETS = (16384, 8192, 4096, 2048)
 """Token budgets that are tried, the largest first."""
+
+RANKS = (1, 2, 4, 8, 16, 32, 64)
+"""Numbers of GPUs over which a plan tries to shard, where nothing says how many there are."""
 
 GPUS = {"24 GB": 22.5, "48 GB": 45.0, "80 GB": 79.0, "141 GB": 139.8}
 """GiB that usual GPUs offer, by the name of their size; for a plan without one."""
@@ -41,6 +46,7 @@ class MemoryPlan:
 
     sampling: the key-value cache of an engine in this network, which is freed before activations are made.
     micro_batch_tokens: input tokens of the largest micro-batch, which one long response may set. capacity: bytes of the GPU.
+    ranks: GPUs that hold a part of the parameters each, 1 where each holds a copy.
     """
 
     parts: dict[str, int]
@@ -49,6 +55,7 @@ class MemoryPlan:
     micro_batch_tokens: int
     checkpointing: bool
     capacity: int
+    ranks: int = 1
 
     @property
     def total(self) -> int:
@@ -71,17 +78,31 @@ def gpu_bytes() -> int | None:
     return torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else None
 
 
-def fitted_plan(settings: RunSettings, capacity: int) -> MemoryPlan:
-    """The first plan that fits: without recomputing activations where that is possible, then with the largest budget.
+def fitted_plan(settings: RunSettings, capacity: int, ranks: int | None = None) -> MemoryPlan:
+    """The first plan that fits: with copies where that is possible, without recomputing activations, with the largest budget.
 
-    What was said of the token budget or of checkpointing stays. The leanest plan when none fits. Errors as for `load_config`.
+    ranks: how many processes train together, None for as few as can hold the parts where copies do not fit. What was said of
+    the token budget, of checkpointing or of sharding stays. The leanest plan when none fits. Errors as for `load_config`.
     """
     train, rule = settings.train, build_rule(settings)
     free = {key for key in FIT_MEMORY if settings.origins[key] == "device"}
     budgets = BUDGETS if "train.tokens_per_micro_batch" in free else (train.tokens_per_micro_batch,)
     choices = (False, True) if "train.activation_checkpointing" in free else (train.activation_checkpointing,)
-    plans = [_plan(settings, rule, budget, checkpointing, capacity) for checkpointing in choices for budget in budgets]
+    plans = [
+        _plan(settings, rule, budget, checkpointing, capacity, over)
+        for over in _over(settings, ranks, free=SHARDING in free)
+        for checkpointing in choices
+        for budget in budgets
+    ]
     return next((plan for plan in plans if plan.fits), min(plans, key=lambda plan: plan.total))
+
+
+def _over(settings: RunSettings, ranks: int | None, *, free: bool) -> Sequence[int]:
+    """Over how many ranks the parameters may lie, in the order to try."""
+    several = RANKS[1:] if ranks is None else (ranks,)
+    if not free:
+        return several if settings.train.sharding == "full" else (1,)
+    return (1,) if ranks == 1 or any(unshardable(settings).values()) else (1, *several)
 
 
 def check_engine_share(settings: RunSettings, capacity: int | None) -> None:
@@ -90,7 +111,7 @@ def check_engine_share(settings: RunSettings, capacity: int | None) -> None:
     if capacity is None or elsewhere or load_engine(settings.rollout.engine).shares_weights:
         return
     train = settings.train
-    plan = _plan(settings, build_rule(settings), train.tokens_per_micro_batch, train.activation_checkpointing, capacity)
+    plan = _plan(settings, build_rule(settings), train.tokens_per_micro_batch, train.activation_checkpointing, capacity, 1)
     if not plan.fits:
         share = settings.rollout.gpu_memory_share
         needed = plan.total - plan.parts["engine"]
@@ -106,26 +127,45 @@ def _listed(parts: dict[str, int]) -> str:
     return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts.items() if name != "engine")
 
 
-def _plan(settings: RunSettings, rule: Estimator, budget: int, checkpointing: bool, capacity: int) -> MemoryPlan:
+def _plan(settings: RunSettings, rule: Estimator, budget: int, checkpointing: bool, capacity: int, ranks: int) -> MemoryPlan:
     model, dtype = settings.model, settings.model.compute_dtype
     size, saved, layer = _counted(model.source, model.trust_remote_code, dtype, checkpointing)
     tokens = max(budget, settings.rollout.max_tokens)
     words, shares = size.parameters, load_engine(settings.rollout.engine).shares_weights
     moments = 8 * words if settings.optimizer.name == "adamw" else 2 * words + 8 * words // 256
     kept = 4 * words * ((rule.anchor_lag + 2 if rule.anchor_lag else 0) + (type(rule).gradient is not Estimator.gradient))
+    activations = saved.of(tokens) + layer.of(tokens)
+    if ranks > 1:  # weights are cast when they are gathered, so none of their casts is kept
+        activations -= saved.fixed + layer.fixed
     parts = {
-        "weights": 4 * words,
-        "gradients": 4 * words,
-        "optimizer": moments,
-        "rule": kept,
-        "activations": saved.of(tokens) + layer.of(tokens),
+        "weights": 4 * words // ranks,
+        "gradients": 4 * words // ranks,
+        "optimizer": moments // ranks,
+        "rule": kept // ranks,
+        "gathered": _gathered(size, dtype) if ranks > 1 else 0,
+        "activations": activations,
         "logits": 3 * CHUNK_BYTES["cuda"],
         "engine": 0 if shares or settings.rollout.devices else int(settings.rollout.gpu_memory_share * capacity),
         "reserve": RESERVE,
     }
     used = {name: part for name, part in parts.items() if part}
-    cache = _cache_bytes(settings, capacity) if shares and not settings.rollout.devices else 0
-    return MemoryPlan(used, cache, budget, tokens, checkpointing, capacity)
+    sampling = _cache_bytes(settings, capacity) if shares and not settings.rollout.devices else 0
+    if sampling and ranks > 1:
+        sampling += _whole_copy(size, dtype)
+    return MemoryPlan(used, sampling, budget, tokens, checkpointing, capacity, ranks)
+
+
+def _gathered(size: NetworkSize, dtype: str) -> int:
+    """What a sharded backward pass holds whole: float32 weights and gradients of what is no layer; of a layer, its gradient as
+    it comes and as it is summed in float32, and its weights with those of the next."""
+    layer = (size.parameters - size.outside) // size.layers
+    narrow = 2 if dtype == "bfloat16" else 4
+    return 8 * size.outside + (2 * narrow + narrow + 4) * layer
+
+
+def _whole_copy(size: NetworkSize, dtype: str) -> int:
+    """All weights at once, for sampling with the network itself: layers in the dtype of products, the rest in float32."""
+    return 4 * size.outside + (2 if dtype == "bfloat16" else 4) * (size.parameters - size.outside)
 
 
 @cache

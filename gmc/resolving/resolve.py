@@ -23,6 +23,7 @@ from gmc.estimators.registry import build_estimator
 from gmc.gradients.assemble import require_both_kinds
 from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
 from gmc.problems.templates import default_template, get_template
+from gmc.ranks import coming_ranks
 from gmc.rewards.build import code_hashes, complete
 
 RULE = "estimator."
@@ -74,8 +75,12 @@ def _fit_memory(settings: RunSettings) -> RunSettings:
     capacity = gpu_bytes()
     if capacity is None or all(settings.origins[key] != DEVICE for key in FIT_MEMORY):
         return settings
-    plan = fitted_plan(settings, capacity)
-    chosen = {"tokens_per_micro_batch": plan.token_budget, "activation_checkpointing": plan.checkpointing}
+    plan = fitted_plan(settings, capacity, coming_ranks())
+    chosen = {
+        "tokens_per_micro_batch": plan.token_budget,
+        "activation_checkpointing": plan.checkpointing,
+        "sharding": "full" if plan.ranks > 1 else settings.train.sharding,
+    }
     return settings.model_copy(update={"train": settings.train.model_copy(update=chosen)})
 
 
@@ -165,7 +170,13 @@ def _on_a_cpu(key: str, values: Mapping[str, Any]) -> Any:
     return FIT_MEMORY[key]
 
 
-FIT_MEMORY: dict[str, Any] = {"train.tokens_per_micro_batch": 16384, "train.activation_checkpointing": False}
+SHARDING = "train.sharding"
+
+FIT_MEMORY: dict[str, Any] = {
+    "train.tokens_per_micro_batch": 16384,
+    "train.activation_checkpointing": False,
+    SHARDING: "none",
+}
 """Settings that are chosen for the GPU's memory, with their values on a CPU."""
 
 _CHOOSE: dict[str, Callable[[Mapping[str, Any]], Any]] = {

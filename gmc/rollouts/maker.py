@@ -18,9 +18,9 @@ from gmc.engines.base import Completion, Engine
 from gmc.environments.base import Environment
 from gmc.errors import GmcError
 from gmc.models import LanguageModel, policy_hash, tokenizer_hash
+from gmc.parameters.base import Parameters
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.templates import Template
-from gmc.ranks import ALONE, Ranks
 from gmc.rewards.base import Score, TrainerState
 from gmc.rewards.combined import CombinedReward
 from gmc.rollouts.asked import Asked
@@ -58,7 +58,8 @@ def sampling_seed(seed: int, batch: int, group: int) -> int:
 class RolloutMaker:
     """Everything needed to make batches with one policy held by `engine` (and by `scorer`, for trainer log-probs).
 
-    ranks: the processes that make a batch together, each its share of the groups; all of them get all rows.
+    parameters: who holds the model's; its ranks make a batch together, each its share of the groups, and all get all rows.
+    initial_hash: of the weights of version 0, "" where only the model tells.
     """
 
     run_id: str
@@ -70,7 +71,8 @@ class RolloutMaker:
     reward: CombinedReward
     environment: Environment
     scorer: Scorer | None
-    ranks: Ranks = ALONE
+    parameters: Parameters
+    initial_hash: str = ""
     _handed_over: int | None = field(default=None, init=False)
 
     def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> Made:
@@ -81,16 +83,15 @@ class RolloutMaker:
         processes of a whole batch crash, and whatever the engine and the reward raise.
         """
         rollout, total = self.settings.rollout, len(self.problem_set)
-        if not self.engine.shares_weights and self._handed_over != version:
-            self.engine.load_weights(self.model.weights())
-            self._handed_over = version
         self.reward.begin(TrainerState(global_step=version, max_steps=self.settings.train.updates))
         own = problem_indices(batch, rollout.prompts, total, self.settings.seed)
-        groups_PG = self._sample(self._engine_for(batch, version), batch, version, dict(enumerate(own)), progress)
-        if all(row.status == "crash" for group in groups_PG for row in group):
-            raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
-        further = further_problems(batch, own, rollout.resample_equal, total, self.settings.seed)
-        set_aside = self._replace_equal(batch, version, groups_PG, further)
+        with self.parameters.whole():
+            self._hand_over(version)
+            groups_PG = self._sample(self._engine_for(batch, version), batch, version, dict(enumerate(own)), progress)
+            if all(row.status == "crash" for group in groups_PG for row in group):
+                raise GmcError(f"batch {batch}: every answer check crashed; see `gmc grade` on one of its answers")
+            further = further_problems(batch, own, rollout.resample_equal, total, self.settings.seed)
+            set_aside = self._replace_equal(batch, version, groups_PG, further)
         rows = [row for group in groups_PG for row in group]
         self._score(rows)
         return Made(rows, set_aside)
@@ -141,7 +142,8 @@ class RolloutMaker:
             for (group, asked), responses in zip(prompts.items(), groups, strict=True)
             for sample, response in enumerate(responses)
         ]
-        rows = sorted((row for rows in self.ranks.collect(mine) for row in rows), key=lambda row: (row.group, row.sample))
+        gathered = self.parameters.ranks.collect(mine)
+        rows = sorted((row for rows in gathered for row in rows), key=lambda row: (row.group, row.sample))
         if progress and len(rows) > len(mine):
             progress(len(rows) - len(mine))
         size = rollout.group_size
@@ -152,7 +154,7 @@ class RolloutMaker:
         numbers = list(problems)
         return {
             numbers[place]: self._asked(self.problem_set.problems[problems[numbers[place]]])
-            for place in self.ranks.share([1] * len(numbers))
+            for place in self.parameters.ranks.share([1] * len(numbers))
         }
 
     def _engine_for(self, batch: int, version: int) -> Engine:
@@ -178,6 +180,12 @@ class RolloutMaker:
     def _asked(self, problem: Problem) -> Asked:
         return Asked.of(problem, self.template, self.model.tokenizer, self.environment)
 
+    def _hand_over(self, version: int) -> None:
+        """Give an engine with weights of its own those of the policy, once a version."""
+        if not self.engine.shares_weights and self._handed_over != version:
+            self.engine.load_weights(self.model.weights())
+            self._handed_over = version
+
     def metadata(self, version: int, *, published: bool = False) -> ShardMetadata:
         """What a shard of this maker's current policy, `version`, says about itself.
 
@@ -190,7 +198,7 @@ class RolloutMaker:
         return ShardMetadata(
             run_id=self.run_id,
             model_id=self.model.source,
-            weights_hash=policy_hash(self.model) if version == 0 or published else "",
+            weights_hash=self._weights_hash(version, published),
             tokenizer_hash=self._tokenizer_hash,
             vocabulary_size=self.model.vocabulary_size,
             engine=self.engine.name,
@@ -206,6 +214,11 @@ class RolloutMaker:
             resample_equal=rollout.resample_equal,
             environment=rollout.environment,
         )
+
+    def _weights_hash(self, version: int, published: bool) -> str:
+        if version == 0 and self.initial_hash:
+            return self.initial_hash
+        return policy_hash(self.model) if version == 0 or published else ""
 
     @cached_property
     def _tokenizer_hash(self) -> str:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from gmc.parameters.base import Parameters
+from gmc.scoring.dealing import Steps, filler, lengths
 from gmc.scoring.passes import Pass, Prompts, Responses, TokenScores
-from gmc.scoring.plan import Masks, MicroBatch, largest_first, linked, reduce
+from gmc.scoring.plan import Masks, MicroBatch, largest_first, linked
 from gmc.scoring.room import Room
 
 Weigh = Callable[[Tensor, Tensor], Tensor]
@@ -18,7 +19,7 @@ arbitrary on both sides."""
 
 @dataclass(frozen=True)
 class Work:
-    """This rank's micro-batches of a batch, and how they are run. texts: prompts_P, responses_PG, masks_PG.
+    """The micro-batches of a batch, and how this rank's are run. texts: prompts_P, responses_PG, masks_PG.
 
     mask_BT: True at sampled tokens, which alone have columns.
     """
@@ -26,11 +27,22 @@ class Work:
     active_pass: Pass
     parameters: Parameters
     texts: tuple[Prompts, Responses, Masks]
-    plan: list[MicroBatch]
+    steps: Steps
     mask_BT: Tensor
 
+    @property
+    def plan(self) -> Sequence[MicroBatch]:
+        """This rank's micro-batches."""
+        return self.steps.plan
+
     def run(self, micro_batch: MicroBatch, *, graph: bool, entropies: bool = False) -> TokenScores:
-        """Scores of one micro-batch. To be called within `active_pass.active()`."""
+        """Scores of one micro-batch. To be called within `active_pass.active()`.
+
+        For `NULL` something small runs, of which nothing is returned and only zeros go back.
+        """
+        if not micro_batch.pieces:
+            scored = self.run(filler(*lengths(*self.texts[:2])), graph=graph, entropies=entropies)
+            return TokenScores(*(tensor[:0] for tensor in scored.tensors()))
         with torch.set_grad_enabled(graph):
             return TokenScores(*self.parameters.run(self.body(micro_batch, entropies)))
 
@@ -38,10 +50,11 @@ class Work:
         """What the parameters run: the pass over one micro-batch."""
         return lambda: self.active_pass.run(micro_batch, *self.texts, entropies=entropies).tensors()
 
-    def reduced(self, index: int, grad_BT: Tensor) -> MicroBatch | None:
-        """The micro-batch without the rows whose gradient is all zero; None when no row is left."""
+    def reduced(self, index: int, grad_BT: Tensor) -> tuple[MicroBatch, bool] | None:
+        """The micro-batch without the rows whose gradient is all zero, and whether it is better run anew; None when no row is
+        left, on any rank if they go in lockstep."""
         prompts_P, responses_PG, _ = self.texts
-        return reduce(self.plan[index], prompts_P, responses_PG, (grad_BT != 0).any(dim=1).tolist())
+        return self.steps.reduced(index, prompts_P, responses_PG, (grad_BT != 0).any(dim=1).tolist())
 
     def rows(self, indices: Iterable[int]) -> Tensor:
         """Which rows belong to the groups of these micro-batches: rows_B."""
@@ -102,11 +115,11 @@ class Forward:
 
     def _backward_one(self, index: int, scored: TokenScores | None, grad_BT: Tensor) -> None:
         work, whole = self.work, self.work.plan[index]
-        reduced = work.reduced(index, grad_BT)
-        if reduced is None:
+        decided = work.reduced(index, grad_BT)
+        if decided is None:
             return
-        # A forward pass costs half of a backward pass: running the few rows that matter again can be the cheaper way.
-        few = index not in self.whole or 3 * reduced.tokens < 2 * whole.tokens
+        reduced, cheaper = decided
+        few = index not in self.whole or cheaper
         with work.active_pass.active():
             if scored is None or few:
                 scored = None  # frees the graph first

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gmc.scoring.attention import varlen_assumed
 from gmc.scoring.packing import pack
@@ -24,10 +25,12 @@ SIZES = (64, 192)
 
 @dataclass(frozen=True)
 class NetworkSize:
-    """Numbers of a network. parameters: distinct ones; layers: blocks that checkpointing recomputes one at a time."""
+    """Numbers of a network. parameters: distinct ones; layers: blocks that checkpointing recomputes one at a time; outside:
+    parameters that are in no layer."""
 
     parameters: int
     layers: int
+    outside: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,10 @@ def fake_network(config: PretrainedConfig) -> PreTrainedModel:
 def network_size(network: PreTrainedModel) -> NetworkSize:
     """Parameters and layers."""
     layers = int(getattr(network.config.get_text_config(), "num_hidden_layers", 1))
-    return NetworkSize(sum(parameter.numel() for parameter in network.parameters()), layers)
+    blocks = (module for module in network.modules() if isinstance(module, GradientCheckpointingLayer))
+    inside = {id(parameter) for block in blocks for parameter in block.parameters()}
+    outside = sum(parameter.numel() for parameter in network.parameters() if id(parameter) not in inside)
+    return NetworkSize(sum(parameter.numel() for parameter in network.parameters()), layers, outside)
 
 
 def saved_bytes(network: PreTrainedModel, dtype: torch.dtype | None, *, checkpointing: bool) -> SavedBytes:

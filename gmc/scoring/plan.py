@@ -4,7 +4,7 @@ Behavior and current log-probs use the same plan, and nothing that is later skip
 give the same bits both times, and ρ is exactly 1 at delay 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gmc.errors import UsageError
@@ -73,20 +73,21 @@ def make_plan(
     token_budget: int,
     *,
     share_prompts: bool = True,
-    groups: Sequence[int] | None = None,
+    parts: Sequence[Piece] | None = None,
 ) -> list[MicroBatch]:
     """Split a batch into micro-batches of at most `token_budget` input tokens, in order, whole groups where they fit.
 
     A group larger than the budget is split by samples and its prompt is repeated in each part; one response that alone is
     larger forms a micro-batch of its own. Empty responses appear nowhere. With `share_prompts=False` every response
-    carries its own prompt. groups: those to plan for, ascending; None for all. Raises `UsageError` for a budget below 1.
+    carries its own prompt. parts: the responses to plan for, by group; None for all. Raises `UsageError` for a budget below 1.
     """
     if token_budget < 1:
         raise UsageError(f"token_budget = {token_budget}: a micro-batch needs room for at least 1 token.")
     plan: list[MicroBatch] = []
     pieces: list[Piece] = []
     used = 0
-    planned = range(len(prompt_lengths_P)) if groups is None else groups
+    every = (Piece(group, tuple(range(len(lengths_G)))) for group, lengths_G in enumerate(response_lengths_PG))
+    planned = every if parts is None else parts
     for piece, tokens in _pieces(planned, prompt_lengths_P, response_lengths_PG, token_budget, share_prompts):
         if pieces and used + tokens > token_budget:
             plan.append(MicroBatch(tuple(pieces), used))
@@ -99,18 +100,19 @@ def make_plan(
 
 
 def _pieces(
-    groups: Sequence[int],
+    parts: Iterable[Piece],
     prompt_lengths_P: Sequence[int],
     response_lengths_PG: Sequence[Sequence[int]],
     token_budget: int,
     share_prompts: bool,
 ) -> list[tuple[Piece, int]]:
     pieces: list[tuple[Piece, int]] = []
-    for group in groups:
-        prompt_length = prompt_lengths_P[group]
+    for part in parts:
+        group, prompt_length = part.group, prompt_lengths_P[part.group]
         samples: list[int] = []
         used = prompt_length
-        for sample, length in enumerate(response_lengths_PG[group]):
+        for sample in part.samples:
+            length = response_lengths_PG[group][sample]
             if length == 0:
                 continue
             full = used + input_tokens(length) > token_budget

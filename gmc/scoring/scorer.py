@@ -13,9 +13,10 @@ from gmc.models import LanguageModel
 from gmc.parameters.base import Parameters
 from gmc.parameters.whole import Whole
 from gmc.scoring.compiled import CompiledModules
+from gmc.scoring.dealing import Steps, lengths, make_steps
 from gmc.scoring.forward import Forward, Weigh, Work
 from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass
-from gmc.scoring.plan import Masks, MicroBatch, Piece, input_tokens, largest_first, make_plan, without_tails
+from gmc.scoring.plan import Masks, MicroBatch, Piece, largest_first, without_tails
 from gmc.scoring.probe import packed_mismatch
 from gmc.scoring.room import Room
 
@@ -89,22 +90,19 @@ class Scorer:
         self.shares_prompts = share_prompts and mismatch is None
         self._last: _Scored | None = None
 
-    def plan(self, prompts_P: Prompts, responses_PG: Responses) -> list[MicroBatch]:
-        """This rank's micro-batches of a batch; the same for scoring and for training. Errors as for `score`.
+    def steps(self, prompts_P: Prompts, responses_PG: Responses) -> Steps:
+        """The micro-batches of a batch; the same for scoring and for training. Errors as for `score`.
 
         responses_PG: up to the last sampled token of each.
         """
         _check(prompts_P, responses_PG)
-        lengths_PG = [[len(response) for response in responses_G] for responses_G in responses_PG]
-        prompt_lengths_P = list(map(len, prompts_P))
-        response_costs_P = [sum(map(input_tokens, lengths_G)) for lengths_G in lengths_PG]
-        costs_P = [prompt + responses for prompt, responses in zip(prompt_lengths_P, response_costs_P, strict=True)]
-        return make_plan(
-            prompt_lengths_P,
-            lengths_PG,
+        return make_steps(
+            *lengths(prompts_P, responses_PG),
             self.token_budget,
+            rank=self.ranks.rank,
+            ranks=self.ranks.count,
             share_prompts=self.shares_prompts,
-            groups=self.ranks.share(costs_P),
+            lockstep=self.parameters.lockstep,
         )
 
     @torch.no_grad()
@@ -143,19 +141,22 @@ class Scorer:
 
         weigh: where a row's gradient depends on its own group alone, what gives it; each micro-batch then goes forward and back
         before the next, and the parameters' `.grad` (to be zeroed before) holds the result. Without it, or where a single
-        micro-batch or group holds everything, graphs are kept for `Forward.backward` as memory allows.
+        micro-batch or group holds everything, or ranks hold parts of one group, graphs are kept for `Forward.backward` as
+        memory allows. Ranks in lockstep keep one graph at most, as `forward` does.
         """
+        if self.parameters.lockstep:
+            return self.forward(prompts_P, responses_PG, masks_PG)
         work = self._work(prompts_P, responses_PG, masks_PG)
         current = self._ahead(work, range(len(work.plan)))
-        current.run_once(weigh, lambda: Room(self.model.network))
+        current.run_once(None if work.steps.cut else weigh, lambda: Room(self.model.network))
         self.ranks.add([current.logp_BT])
         return current
 
     def _work(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks) -> Work:
         responses_PG, masks_PG = without_tails(responses_PG, masks_PG)
-        plan = self.plan(prompts_P, responses_PG)
+        steps = self.steps(prompts_P, responses_PG)
         mask_BT = sampled_mask(responses_PG, masks_PG, self.model.device)
-        return Work(self.active_pass, self.parameters, (prompts_P, responses_PG, masks_PG), plan, mask_BT)
+        return Work(self.active_pass, self.parameters, (prompts_P, responses_PG, masks_PG), steps, mask_BT)
 
     def _ahead(self, work: Work, whole: Sequence[int]) -> Forward:
         logp_BT = torch.zeros(work.mask_BT.shape, device=work.mask_BT.device)
@@ -170,17 +171,16 @@ class Scorer:
         _, responses_PG, _ = work.texts
         group_size = len(responses_PG[0])
         lengths_B = [len(response) for responses_G in responses_PG for response in responses_G]
-        log_norms_B = torch.zeros(len(lengths_B), dtype=torch.float64)
-        for row in self.ranks.share(lengths_B):
+        squares_B = torch.zeros(len(lengths_B), dtype=torch.float64)
+        for row in self.parameters.share(lengths_B):
             group, sample = divmod(row, group_size)
             if not lengths_B[row]:
                 continue
             micro_batch = MicroBatch((Piece(group, (sample,)),), len(prompts_P[group]) + len(responses_PG[group][sample]))
             with self.active_pass.active():
-                log_norms_B[row] = self.parameters.squared_gradient(work.body(micro_batch)).log().cpu()
-        self.ranks.add([log_norms_B])
-        log_norms_B[torch.tensor(lengths_B) == 0] = -torch.inf
-        return log_norms_B.to(self.model.device)
+                squares_B[row] = self.parameters.squared_gradient(work.body(micro_batch)).cpu()
+        self.ranks.add([squares_B])
+        return squares_B.log().to(self.model.device)
 
     def _run(self, work: Work, *, entropies: bool) -> Scores:
         """Every micro-batch without a graph, gathered into [B, T] tensors."""

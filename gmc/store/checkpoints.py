@@ -1,6 +1,8 @@
 """Checkpoints: the whole training state after an update, complete when READY is there.
 
 checkpoints/u000100/   weights.safetensors, optimizer.safetensors, estimator.safetensors, state.json, then READY
+
+Where ranks hold a part of each parameter (train.sharding = full), the three files are a folder `shared` with one file a rank.
 """
 
 import hashlib
@@ -16,19 +18,33 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from gmc.errors import DataError
-from gmc.store.files import is_ready, read_bytes, read_json, ready_directory, withdraw_directory, write_bytes, write_text
+from gmc.ranks import ALONE, Ranks
+from gmc.store.files import (
+    finish_directory,
+    is_ready,
+    read_bytes,
+    read_json,
+    ready_directory,
+    withdraw_directory,
+    write_bytes,
+    write_text,
+)
 from gmc.store.formats import NewerFormatError, read_format, stamp
 from gmc.store.run_directory import CHECKPOINT_NAME, checkpoint_name
 from gmc.store.temporary import remove_leftovers
 
 STATE_FILE = "state.json"
 PARTS = ("weights", "optimizer", "estimator")
+SHARED = "shared"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """State after `update` updates. weights, optimizer, estimator: tensors by name, on the CPU; extra: what JSON holds;
-    attachments: other files by name, their contents."""
+    attachments: other files by name, their contents.
+
+    shared: the folder that holds the tensors instead, when several ranks have written them; None for whole ones.
+    """
 
     update: int
     weights: dict[str, Tensor]
@@ -37,6 +53,7 @@ class Checkpoint:
     extra: dict[str, Any]
     path: Path
     attachments: dict[str, bytes] = field(default_factory=dict)
+    shared: Path | None = None
 
 
 def save_checkpoint(
@@ -63,8 +80,9 @@ def save_checkpoint(
                 _save_tensors(folder / f"{part}.safetensors", tensors)
             for name, contents in attachments.items():
                 write_bytes(folder / name, contents)
-            checksums = {name: hashlib.sha256(contents).hexdigest() for name, contents in attachments.items()}
-            state = {**stamp(), "update": update, "sha256": _checksums(folder), "attachments": checksums, "extra": dict(extra)}
+            attached = {name: hashlib.sha256(contents).hexdigest() for name, contents in attachments.items()}
+            digests = {part: checksum(folder / f"{part}.safetensors") for part in PARTS}
+            state = {**stamp(), "update": update, "sha256": digests, "attachments": attached, "extra": dict(extra)}
             write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
     prune_checkpoints(directory, keep)
     return path
@@ -76,7 +94,7 @@ def copied_out(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: copies.setdefault(_place(each), each.detach().to("cpu", copy=True)) for name, each in tensors.items()}
 
 
-def load_newest(directory: Path, *, run_id: str | None = None) -> Checkpoint | None:
+def load_newest(directory: Path, *, run_id: str | None = None, ranks: Ranks = ALONE) -> Checkpoint | None:
     """The newest complete checkpoint, or None. A folder without READY was cut by a crash and is passed over.
 
     run_id: when given, `extra["run_id"]` must equal it. Raises `DataError` naming the folder when a complete checkpoint
@@ -85,25 +103,30 @@ def load_newest(directory: Path, *, run_id: str | None = None) -> Checkpoint | N
     complete = _complete(directory)
     if not complete:
         return None
-    checkpoint = load_checkpoint(complete[-1])
+    checkpoint = load_checkpoint(complete[-1], ranks)
     found = checkpoint.extra.get("run_id")
     if run_id is not None and found != run_id:
         raise DataError(f"{checkpoint.path}: belongs to run {found!r}, not {run_id!r}. Move it away.")
     return checkpoint
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
-    """Load one checkpoint folder. Raises `DataError` naming it when anything in it is missing, damaged or newer."""
+def load_checkpoint(path: Path, ranks: Ranks = ALONE) -> Checkpoint:
+    """Load one checkpoint folder, as one of `ranks`, all of which load it.
+
+    Raises `DataError` naming it when anything in it is missing, damaged or newer.
+    """
     try:
         state = read_json(path / STATE_FILE)
         read_format(path / STATE_FILE, state)
-        for part, checksum in _checksums(path).items():
-            if checksum != state["sha256"][part]:
-                raise ValueError(f"{part}.safetensors is not the file that was saved")
-        weights, optimizer, estimator = (_load_tensors(path / f"{part}.safetensors") for part in PARTS)
         update = int(state["update"])
         if path.name != checkpoint_name(update):
             raise ValueError(f"it holds the state after {update} updates")
+        if "shared" in state:
+            named = list(state["shared"].items())[ranks.rank :: ranks.count]  # each rank looks at its share
+            _require_saved({path / SHARED / name: digest for name, digest in named})
+            return Checkpoint(update, {}, {}, {}, _extra(state["extra"]), path, shared=path / SHARED)
+        _require_saved({path / f"{part}.safetensors": state["sha256"][part] for part in PARTS})
+        weights, optimizer, estimator = (_load_tensors(path / f"{part}.safetensors") for part in PARTS)
         attachments = {name: _attachment(path / name, sha) for name, sha in state.get("attachments", {}).items()}
         return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path, attachments)
     except NewerFormatError:
@@ -115,13 +138,29 @@ def load_checkpoint(path: Path) -> Checkpoint:
         ) from error
 
 
-def _checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 of each part: one flipped bit must not go on training."""
-    checksums = {}
-    for part in PARTS:
-        with open(folder / f"{part}.safetensors", "rb") as file:
-            checksums[part] = hashlib.file_digest(file, "sha256").hexdigest()
-    return checksums
+def finish_shared_checkpoint(
+    folder: Path, path: Path, update: int, *, digests: Mapping[str, str], extra: Mapping[str, Any], keep: int
+) -> None:
+    """Make the checkpoint `path` of a temporary folder whose tensors all ranks have written; then prune to the newest `keep`.
+
+    digests: `checksum` of every file in its `shared`. Errors as for `save_checkpoint`.
+    """
+    state = {**stamp(), "update": update, "shared": dict(digests), "extra": dict(extra)}
+    write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
+    finish_directory(folder, path)
+    prune_checkpoints(path.parent, keep)
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file: one flipped bit must not go on training."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _require_saved(digests: Mapping[Path, str]) -> None:
+    for file, digest in digests.items():
+        if checksum(file) != digest:
+            raise ValueError(f"{file.name} is not the file that was saved")
 
 
 def _attachment(path: Path, checksum: str) -> bytes:

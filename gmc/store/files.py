@@ -131,19 +131,37 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _filled_directory(path: Path) -> Iterator[Path]:
-    temporary = temporary_name(path)
+    temporary = begin_directory(path)
     with disk_errors(path):
-        make_directory(path.parent)
         try:
-            temporary.mkdir()
             yield temporary
-            _finish_tree(temporary)
-            withdraw_directory(path)
-            os.replace(temporary, path)
+            _put_in_place(temporary, path)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        fsync_directory(path.parent)
+
+
+def begin_directory(path: Path) -> Path:
+    """The temporary folder, empty, that `finish_directory` makes `path` of: for what several processes fill."""
+    temporary = temporary_name(path)
+    with disk_errors(path):
+        make_directory(path.parent)
+        temporary.mkdir()
+    return temporary
+
+
+def finish_directory(temporary: Path, path: Path) -> None:
+    """Flush a filled temporary folder, rename it to `path` and write `READY` last, as `ready_directory` does."""
+    with disk_errors(path):
+        _put_in_place(temporary, path)
+        write_text(path / READY, "complete\n")
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    _finish_tree(temporary)
+    withdraw_directory(path)
+    os.replace(temporary, path)
+    fsync_directory(path.parent)
 
 
 def _finish_tree(directory: Path) -> None:

@@ -1,24 +1,30 @@
 """Published policies: one Hugging Face folder a version that any library loads; complete when READY is there."""
 
+import copy
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
+from safetensors import safe_open
 
 from gmc import __version__
 from gmc.errors import DataError
-from gmc.store.files import is_ready, read_json, ready_directory, set_aside, write_json
+from gmc.store.files import finish_directory, is_ready, read_json, ready_directory, set_aside, write_json
 from gmc.store.run_directory import POLICY_NAME, policy_name
-from gmc.store.temporary import remove_leftovers
+from gmc.store.temporary import remove, remove_leftovers
 
 if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
     from transformers import GenerationConfig
 
     from gmc.models import LanguageModel
 
 INFO_FILE = "gmc.json"
+INDEX_FILE = "model.safetensors.index.json"
 
 CARD = """---
 library_name: transformers
@@ -82,11 +88,67 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     remove_leftovers(directory)
     with ready_directory(path) as folder:
         save_network(model, folder)
-        model.tokenizer.save_pretrained(folder)
-        adapted = "" if model.adapter is None else ADAPTED
-        (folder / "README.md").write_text(CARD.format(**asdict(info), adapted=adapted), "utf-8")
-        write_json(folder / INFO_FILE, asdict(info))
+        _describe(model, folder, info)
     return path
+
+
+def finish_shared_policy(
+    model: "LanguageModel",
+    folder: Path,
+    path: Path,
+    version: int,
+    run_id: str,
+    *,
+    dtype: "torch.dtype",
+    files: Mapping[str, str],
+) -> None:
+    """Make the policy `path` of a temporary folder in which several ranks have written the weights.
+
+    dtype: of what they wrote; files: in which file each tensor is. Errors as for `publish_policy`.
+    """
+    from gmc.models import tokenizer_hash, weights_hash
+
+    hashes = weights_hash(StoredTensors(folder, files)), tokenizer_hash(model.tokenizer)
+    info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1], str(dtype).removeprefix("torch."))
+    if is_ready(path) and read_policy_info(path) == info:
+        remove(folder)
+        return
+    remove_leftovers(path.parent)
+    config = copy.deepcopy(model.network.config)
+    config.dtype, config.architectures = dtype, [type(model.network).__name__]
+    config.save_pretrained(folder)
+    if (own := model.network.generation_config) is not None:
+        (own if _is_valid(own) else _ids_alone(own)).save_pretrained(folder)
+    size = sum((folder / file).stat().st_size for file in set(files.values()))
+    write_json(folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": dict(files)})
+    _describe(model, folder, info)
+    finish_directory(folder, path)
+
+
+class StoredTensors(Mapping[str, "Tensor"]):
+    """Tensors in safetensors files, read one at a time. files: in which file of `folder` each is."""
+
+    def __init__(self, folder: Path, files: Mapping[str, str]) -> None:
+        self._folder, self._files = folder, files
+
+    def __getitem__(self, name: str) -> "Tensor":
+        with safe_open(self._folder / self._files[name], framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _describe(model: "LanguageModel", folder: Path, info: PolicyInfo) -> None:
+    """Write tokenizer, card and record beside the weights."""
+    model.tokenizer.save_pretrained(folder)
+    adapted = "" if model.adapter is None else ADAPTED
+    (folder / "README.md").write_text(CARD.format(**asdict(info), adapted=adapted), "utf-8")
+    write_json(folder / INFO_FILE, asdict(info))
 
 
 def save_network(model: "LanguageModel", folder: Path) -> None:
@@ -95,7 +157,6 @@ def save_network(model: "LanguageModel", folder: Path) -> None:
     Some models on the hub set sampling values without sampling, which loads but does not save; then only the token ids of
     the generation config are kept. The live network is left as it was.
     """
-    from transformers import GenerationConfig
     from transformers.utils import logging
 
     network, own = model.network, model.network.generation_config
@@ -103,8 +164,7 @@ def save_network(model: "LanguageModel", folder: Path) -> None:
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         if own is not None and not _is_valid(own):
-            ids = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-            network.generation_config = GenerationConfig(**ids)  # type: ignore[no-untyped-call]
+            network.generation_config = _ids_alone(own)
         if model.adapter is None:
             network.save_pretrained(folder)
         else:
@@ -113,6 +173,11 @@ def save_network(model: "LanguageModel", folder: Path) -> None:
         network.generation_config = own
         if showed_progress:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _ids_alone(config: "GenerationConfig") -> "GenerationConfig":
+    ids = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    return type(config)(**ids)
 
 
 def _is_valid(config: "GenerationConfig") -> bool:

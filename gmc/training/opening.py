@@ -13,9 +13,8 @@ from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.models import LanguageModel, policy_hash
-from gmc.parameters.whole import Whole
 from gmc.ranks import ALONE, Ranks
-from gmc.resolving.build import build_model, build_rule, build_scorer
+from gmc.resolving.build import build_model, build_parameters, build_rule, build_scorer
 from gmc.rollouts.shard_fit import check_shards, planned_updates, start_version
 from gmc.rollouts.source import RolloutSource
 from gmc.store.best import best_of, heldout_scores
@@ -85,7 +84,7 @@ def open_session(
         publish_every=settings.live.publish_every if live else settings.train.publish_every,
         trackers=_trackers(place, version),
         samples_every=settings.train.publish_every,
-        heldout=_heldout(place, source),
+        heldout=_heldout(place, source, updater),
         best=best_of(heldout_scores(read_metrics(run.metrics))),
     )
     resources.callback(session.writer.close)
@@ -127,7 +126,7 @@ def _require_trainable(model: LanguageModel) -> None:
 
 
 def _newest_checkpoint(place: Place) -> Checkpoint | None:
-    checkpoint = load_newest(place.run.checkpoints, run_id=place.run.run_id)
+    checkpoint = load_newest(place.run.checkpoints, run_id=place.run.run_id, ranks=place.ranks)
     if checkpoint and "source" not in checkpoint.extra:
         raise DataError(
             f"{checkpoint.path}: a checkpoint of gmc 0.1, which this version cannot go on from; resume with gmc 0.1"
@@ -157,7 +156,7 @@ def _used_up(place: Place, checkpoint: Checkpoint | None) -> set[int]:
 
 def _updater(place: Place, rule: Estimator) -> Updater:
     """The updater of a fresh run, the model still at version 0. Its horizon is set when the rollouts on disk are known."""
-    settings, parameters = place.settings, Whole(place.model, place.ranks)
+    settings, parameters = place.settings, build_parameters(place.settings, place.model, place.ranks)
     return Updater(
         parameters,
         build_scorer(settings, place.model, parameters),
@@ -170,12 +169,13 @@ def _updater(place: Place, rule: Estimator) -> Updater:
     )
 
 
-def _heldout(place: Place, source: RolloutSource) -> "HeldOut | None":
+def _heldout(place: Place, source: RolloutSource, updater: Updater) -> "HeldOut | None":
     if not place.settings.train.eval_every:
         return None
     from gmc.training.heldout import open_heldout  # evaluation's statistics take a second to import
 
-    return open_heldout(place, source.engine)
+    with updater.parameters.whole():  # its engine may try the network
+        return open_heldout(place, source.engine)
 
 
 def _trackers(place: Place, version: int) -> list[Tracker]:

@@ -15,7 +15,7 @@ from gmc.store.policies import set_aside_policies
 from gmc.store.shards.launches import LaunchLog
 from gmc.training.optimizer_state import load_optimizer_tensors
 from gmc.training.place import Place
-from gmc.training.session import ANCHORS, RULE, unprefixed
+from gmc.training.saved_state import ANCHORS, RULE, loaded_state, unprefixed
 from gmc.training.update import Updater
 
 log = logging.getLogger(__name__)
@@ -23,19 +23,19 @@ log = logging.getLogger(__name__)
 
 def restore(checkpoint: Checkpoint, updater: Updater) -> None:
     """Put weights, optimizer, rule and anchors where they stood. Raises `DataError` when they are another model's."""
-    weights = updater.parameters.own
-    shapes = {name: tuple(tensor.shape) for name, tensor in checkpoint.weights.items()}
+    weights, state = updater.parameters.own, loaded_state(checkpoint, updater.parameters)
+    shapes = {name: tuple(tensor.shape) for name, tensor in state["weights"].items()}
     if shapes != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
         raise DataError(
             f"{checkpoint.path}: its weights are not those of {updater.model.source}; restore the folder from a copy"
         )
     with torch.no_grad():
         for name, parameter in weights.items():
-            parameter.copy_(checkpoint.weights[name])
-    load_optimizer_tensors(updater.optimizer, checkpoint.optimizer)
-    state = beside(updater.model.device, unprefixed(RULE, checkpoint.estimator))
-    RuleCalls(updater.estimator, checkpoint.update).load_state_dict(state)
-    updater.anchors.load_state_dict(unprefixed(ANCHORS, checkpoint.estimator))
+            parameter.copy_(state["weights"][name])
+    load_optimizer_tensors(updater.optimizer, state["optimizer"])
+    kept = beside(updater.model.device, unprefixed(RULE, state["estimator"]))
+    RuleCalls(updater.estimator, checkpoint.update).load_state_dict(kept)
+    updater.anchors.load_state_dict(unprefixed(ANCHORS, state["estimator"]))
 
 
 def beside(device: torch.device, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -3,27 +3,25 @@
 import copy
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from gmc.delays.base import GroupRef
 from gmc.engines.noise import measure_noise
 from gmc.errors import GmcError
-from gmc.gradients.rule_calls import RuleCalls
 from gmc.models import LanguageModel, private_copy
 from gmc.rollouts.source import RolloutSource
 from gmc.store.best import HELDOUT, Scored, best_of
 from gmc.store.checkpoints import copied_out, save_checkpoint
-from gmc.store.files import append_jsonl, fsync_directory, fsync_file
+from gmc.store.files import append_jsonl
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import Groups, sampled_length
 from gmc.training.background import BackgroundWriter
-from gmc.training.optimizer_state import optimizer_tensors
+from gmc.training.saved_state import flush_logs, training_state
 from gmc.training.trackers import Tracker, chosen_samples
 from gmc.training.update import Updater
 
@@ -31,19 +29,6 @@ if TYPE_CHECKING:
     from gmc.training.heldout import HeldOut
 
 log = logging.getLogger(__name__)
-
-RULE = "rule."
-ANCHORS = "anchors."
-
-
-def prefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Put a prefix before each key."""
-    return {prefix + key: value for key, value in state.items()}
-
-
-def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The entries under a prefix, without it."""
-    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
 @dataclass
@@ -147,17 +132,26 @@ class Session:
 
     def wait(self) -> None:
         """Return when all that was begun is durable."""
-        self.updater.parameters.ranks.from_rank_0(self.writer.wait)
+        parameters = self.updater.parameters
+        if parameters.lockstep:
+            self.writer.wait()
+            parameters.ranks.collect(None)
+        else:
+            parameters.ranks.from_rank_0(self.writer.wait)
 
     def _keep(self, *, publish: bool) -> None:
         if self.saved != self.version:
             self.source.settle()
             self._require_equal_weights()
-        self.updater.parameters.ranks.from_rank_0(lambda: self._begin(publish=publish))
+        parameters = self.updater.parameters
+        if parameters.lockstep:
+            self._begin(publish=publish)
+        else:
+            parameters.ranks.from_rank_0(lambda: self._begin(publish=publish))
         self.saved = self.version
 
     def _begin(self, *, publish: bool) -> None:
-        """On rank 0: copy what is to be written, and write it while training goes on."""
+        """Copy what is to be written, and write it while training goes on: on rank 0, or on all where each holds a part."""
         self.writer.wait()  # before anything is copied, so that there is one copy at most
         steps = [self._checkpoint()] if self.saved != self.version else []
         if not publish:
@@ -170,7 +164,11 @@ class Session:
             for step in steps:
                 step()
 
-        self.writer.start(write, then=lambda: self.source.published(version, keep=best.version if best else None))
+        def then() -> None:
+            if self.updater.parameters.ranks.is_rank_0:
+                self.source.published(version, keep=best.version if best else None)
+
+        self.writer.start(write, then=then)
 
     def _require_equal_weights(self) -> None:
         if not self.updater.parameters.agree():
@@ -181,24 +179,21 @@ class Session:
 
     def _checkpoint(self) -> Callable[[], None]:
         """What writes a checkpoint of the current state, which is copied now."""
-        updater, rule = self.updater, RuleCalls(self.updater.estimator, self.version)
-        version, keep = self.version, updater.settings.train.keep_checkpoints
-        weights, optimizer = copied_out(updater.parameters.own), copied_out(optimizer_tensors(updater.optimizer))
-        estimator = copied_out(prefixed(RULE, rule.state_dict()) | prefixed(ANCHORS, updater.anchors.state_dict()))
+        updater, version, keep = self.updater, self.version, self.updater.settings.train.keep_checkpoints
         extra = copy.deepcopy({"source": self.source.state_dict(), "run_id": self.run.run_id})
+        if updater.parameters.lockstep:
+            from gmc.training.shared_saving import shared_checkpoint
+
+            return shared_checkpoint(self.run, updater, version, extra)
         attachments = dict(self.source.attachments())
+        state = {part: copied_out(tensors) for part, tensors in training_state(updater, version).items()}
 
         def write() -> None:
-            for log in (self.run.used, self.run.metrics):
-                if log.exists():
-                    fsync_file(log)
-            fsync_directory(self.run.path)  # the logs' own names, which appending to them does not make durable
+            flush_logs(self.run)
             save_checkpoint(
                 self.run.checkpoints,
                 version,
-                weights=weights,
-                optimizer=optimizer,
-                estimator=estimator,
+                **state,
                 extra=extra,
                 keep=keep,
                 attachments=attachments,
@@ -210,6 +205,10 @@ class Session:
         """What publishes the current policy, which is copied now. Version 0 keeps its dtype: its shards name its hash."""
         version = self.version
         dtype = getattr(torch, self.updater.settings.train.policy_dtype) if version else torch.float32
+        if self.updater.parameters.lockstep:
+            from gmc.training.shared_saving import shared_policy
+
+            return shared_policy(self.run, self.updater.parameters, version, dtype)
         policy = private_copy(self.updater.model, dtype)
         return lambda: _publish(policy, self.run, version)
 

@@ -168,9 +168,10 @@ def _inflight(place: Place, updater: Updater, imports: Imports | None) -> Inflig
 
 def _maker(place: Place, updater: Updater) -> RolloutMaker:
     run, settings = place.run, place.settings
-    engine = build_engine(settings, place.model, run.engine_log("train"))
+    with updater.parameters.whole():  # the engine tries the network
+        engine = build_engine(settings, place.model, run.engine_log("train"))
     place.resources.callback(engine.close)
-    maker = build_maker(run.run_id, settings, place.model, updater.scorer, engine, place.ranks)
+    maker = build_maker(run.run_id, settings, place.model, updater.scorer, engine, place.initial_hash)
     place.resources.callback(maker.reward.close)
     for note in maker.problem_set.notes:
         log.info(note)

@@ -1,0 +1,37 @@
+"""Every rule with 2 and 3 ranks, with and without checkpointing and shared prompts, against one process; about ten minutes."""
+
+import itertools
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # where pytest finds what tests share
+
+
+def main() -> int:
+    from sharding_runs import SHARDED, job, run_jobs
+    from test_sharding import BATCHES, RULES, assignments, make_rollouts, require_equal
+    from training_runs import small_settings, train_run
+
+    wrong, started = 0, time.monotonic()
+    choices = list(
+        itertools.product(RULES, ("checkpointing=false", "checkpointing=true"), ("share_prompts=false", "share_prompts=true"))
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        rollouts = make_rollouts(folder)
+        for ranks in BATCHES:
+            cases = {"-".join(choice) + f"-{ranks}": assignments(choice[0], ranks, *choice[1:]) for choice in choices}
+            run_jobs(ranks, *(job(folder / name, *case, SHARDED, rollouts=rollouts[ranks]) for name, case in cases.items()))
+            for name, case in cases.items():
+                train_run(folder / f"{name}-alone", small_settings(*case), rollouts_from=rollouts[ranks])
+                try:
+                    require_equal(folder / f"{name}-alone", folder / name)
+                except AssertionError as error:
+                    wrong += 1
+                    print(f"WRONG {name}: {error}", flush=True)
+                else:
+                    print(f"ok    {name}", flush=True)
+    print(f"{len(choices) * len(BATCHES)} runs, {wrong} wrong, {time.monotonic() - started:.0f} s")
+    return int(wrong > 0)
