@@ -1,0 +1,27 @@
+"""A single-turn environment for verifiers: sums, with two weighted rewards."""
+
+import verifiers.v1 as vf
+
+
+class SumData(vf.TaskData):
+    answer: str
+
+
+class SumTask(vf.Task[SumData, vf.State, vf.TaskConfig]):
+    @vf.reward(weight=1.0)
+    async def right(self, trace) -> float:
+        return float(trace.last_reply.strip() == self.data.answer)
+
+    @vf.reward(weight=0.25)
+    async def short(self, trace) -> float:
+        return float(len(trace.last_reply) <= 3)
+
+
+class SumTaskset(vf.Taskset[SumTask, vf.TasksetConfig]):
+    def load(self):
+        for number in range(4):
+            data = SumData(prompt=f"What is {number}+1?", answer=str(number + 1))
+            yield SumTask(data, self.config.task)
+
+
+__all__ = ["SumTaskset"]
