@@ -60,7 +60,7 @@ def registered() -> list[Registered]:
         project = tomllib.loads(file.read_text("utf-8"))["project"]
         if str(file.parent) not in sys.path:
             sys.path.insert(0, str(file.parent))
-        for value in project["entry-points"]["gmc.estimators"].values():
+        for value in project["entry-points"].get("gmc.estimators", {}).values():
             module, _, name = value.partition(":")
             rule = getattr(importlib.import_module(module), name)
             found.append(Registered(rule, project["name"], file.parent.relative_to(ROOT)))
