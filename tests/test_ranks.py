@@ -118,7 +118,7 @@ def test_ranks_stop_together_and_the_failure_of_one_ends_all(tmp_path):
     wait_for_updates(process, run, 2)
     process.send_signal(signal.SIGTERM)
     _, _, err = end(process)
-    assert err.count("go on with --resume") == 1
+    assert err.count("go on with: gmc train --run") == 1
     done = len(metrics_of(run))
     assert [path.name for path in (run / "checkpoints").glob("u*")] == [f"u{done:06d}"]
     code, _, err = end(start(run, "--updates", "500"))

@@ -20,7 +20,7 @@ EXAMPLES = {
     ),
     "status": ("gmc status --run runs/demo", "gmc status --run runs/live --watch"),
     "runs": ("gmc runs", "gmc runs runs/sweep --json"),
-    "grade": (r"gmc grade --gold 1/2 --response '\boxed{0.5}'", "gmc grade --help"),
+    "grade": (r"gmc grade --gold 1/2 --response '\boxed{0.5}'", "gmc grade --prompt 'What is 2 + 3?'"),
     "samples": ("gmc samples runs/demo --show worst --count 5", "gmc samples runs/demo --group 0:3 --html group.html"),
     "shards": ("gmc shards import theirs.parquet --out runs/theirs", "gmc shards check runs/demo"),
     "lab": ("gmc lab exact --estimator gmc", "gmc lab --help"),

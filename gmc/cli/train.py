@@ -143,7 +143,8 @@ def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) ->
                 "here, with what is wrong; start another --run instead"
             )
         else:
-            write_line(f"stopped by {signal_name or 'another rank'} after {result.updates} updates; go on with --resume")
+            by = signal_name or "another rank"
+            write_line(f"stopped by {by} after {result.updates} updates; go on with: gmc train --run {result.run} --resume")
     elif not result.metrics:
         write_line(f"{result.run}: finished, all {result.planned_updates} updates are made; --resume --updates N adds more")
     elif level() < logging.WARNING:

@@ -29,7 +29,7 @@ class TrainingView(Observer):
         self._version, self._planned = version, planned_updates
         self._filling = bool(responses_to_fill)
         if responses_to_fill:
-            write_line(f"the delay asks for {responses_to_fill} responses before the first update")
+            write_line(f"responses to sample before the first update: {responses_to_fill}")
             self._bar = self._open.enter_context(progress_bar("sample", responses_to_fill, "responses"))
         else:
             self._show_updates()

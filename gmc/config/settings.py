@@ -254,7 +254,7 @@ class RunSettings(Section):
     delay: str = Field(
         "64",
         description="updates between generation and use: D, ramp:D, block:S, reuse:S, length:C, length:mean=M, "
-        "uniform:LOW:HIGH, geometric:MEAN, schedule:FILE, shards or live; gmc delays lists all",
+        "inflight:C, uniform:LOW:HIGH, geometric:MEAN, schedule:FILE, shards or live; gmc delays lists all",
     )
     model: ModelSettings
     problems: ProblemSettings

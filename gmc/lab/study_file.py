@@ -30,7 +30,7 @@ def read_grids(path: Path, kind: type[AnyGrid]) -> list[AnyGrid]:
     try:
         tree = read_toml(path)
     except FileNotFoundError as error:
-        raise UsageError(f"{path}: no such file") from error
+        raise UsageError(f"{path}: no such file; those that ship lie in recipes/lab of a checkout") from error
     require_file_of(kind.command, tree, path)
     tables = tree.get("grid")
     if set(tree) != {"grid"} or not isinstance(tables, list) or not tables:

@@ -174,7 +174,7 @@ def read_sweep(path: Path) -> Sweep:
     try:
         content = read_toml(path)
     except FileNotFoundError as error:
-        raise UsageError(f"{path}: no such file") from error
+        raise UsageError(f"{path}: no such file; those that ship lie in recipes/lab of a checkout") from error
     require_file_of(SWEEP, content, path)
     return parse_sweep(content, str(path))
 

@@ -109,9 +109,10 @@ class ScheduledSource(RolloutSource):
             self._delays.load_state_dict(state["delay"])
             planned = int(state["planned_updates"])
         except (KeyError, TypeError, ValueError) as error:
+            why = "" if isinstance(error, KeyError) else f" ({error})"
             raise DataError(
-                f"the checkpoint was made under another delay than --delay {self._spec} ({error}); resume with the delay that "
-                "the run was started with"
+                f"the checkpoint was made under another delay than --delay {self._spec}{why}; leave --delay "
+                "out, and --resume takes the run's own"
             ) from error
         self._calibrate()
         known = {} if self._log is None else self._log.read()
