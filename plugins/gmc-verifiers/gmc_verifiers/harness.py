@@ -15,6 +15,8 @@ from verifiers.v1.runtimes import ProgramResult, Runtime
 from verifiers.v1.task import TaskData
 from verifiers.v1.trace import Trace
 
+from gmc_verifiers.conversation import CUT
+
 HARNESS = "gmc-verifiers"
 """Its id."""
 
@@ -56,4 +58,6 @@ class ChatHarness(Harness[ChatHarnessConfig]):
                 headers={"Authorization": f"Bearer {secret}"},
             )
         failed = answer.status_code != httpx.codes.OK
+        if not failed and answer.json()["choices"][0]["finish_reason"] == "length":
+            trace.stop(CUT)  # it may not go on, so verifiers need not ask again to hear so
         return ProgramResult(exit_code=int(failed), stdout="", stderr=answer.text if failed else "")
