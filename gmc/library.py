@@ -76,7 +76,7 @@ def rollout(
     from gmc.generation.filling import fill_run
 
     path = Run(run).path
-    resolved = _resolved(path, recipe, settings, flags, resume=resume, overwrite=overwrite)
+    resolved = _resolved(path, recipe, settings, flags, command="rollout", resume=resume, overwrite=overwrite)
     advance = on_responses or (lambda count: None)
     return fill_run(path, resolved, resume=resume, overwrite=overwrite, advance=advance)
 
@@ -108,7 +108,7 @@ def train(
                 on_update(update, metrics)
 
     path = Run(run).path
-    resolved = _resolved(path, recipe, settings, flags, resume=resume, overwrite=overwrite)
+    resolved = _resolved(path, recipe, settings, flags, command="train", resume=resume, overwrite=overwrite)
     return train_run(
         path,
         resolved,
@@ -261,8 +261,9 @@ def _resolved(
     settings: Mapping[str, Any] | None,
     flags: Mapping[str, Any],
     *,
+    command: str,
     resume: bool,
     overwrite: bool,
 ) -> RunSettings:
-    earlier = earlier_settings(path, resume=resume, overwrite=overwrite)
+    earlier = earlier_settings(path, resume=resume, overwrite=overwrite, command=command)
     return resolve_settings(earlier=earlier, recipe=recipe, flags=settings_of_flags(flags) | dict(settings or {}))

@@ -177,7 +177,11 @@ def test_a_stop_before_the_first_update_keeps_what_is_whole_already(tmp_path, mo
 def test_tokens_before_a_time_are_those_that_begin_before_it():
     rng = np.random.default_rng(1)
     for _ in range(500):
-        clock, batch, until = float(rng.choice([0.0, 0.1, 7.0, 28.0, 33.3])), int(rng.integers(9)), float(rng.integers(90)) / 7
+        clock, batch, until = (
+            float(rng.choice([0.0, 1e-320, 0.1, 7.0, 28.0, 33.3])),
+            int(rng.integers(9)),
+            float(rng.integers(90)) / 7,
+        )
         delay = InflightDelay(clock, prompts=1, updates=5)
         wanted = sum(batch + clock * (token / 100) < until for token in range(50))
         assert delay.tokens_before(batch, until, 50) == wanted

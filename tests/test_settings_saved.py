@@ -154,3 +154,25 @@ def test_a_rules_setting_that_is_none_survives_saving(tmp_path, monkeypatch):
     Limited.model_rebuild(force=True)
     assert resolve_settings().estimator["limit"] == 5
     assert resumed(tmp_path).estimator["limit"] is None
+
+
+@pytest.mark.parametrize("command", ["train", "rollout"])
+def test_a_command_that_was_killed_before_it_saved_its_settings_is_not_gone_on_with(command, tmp_path):
+    """Its flags are known to nobody: other settings must not be taken for them."""
+    RunDirectory.create(tmp_path / "run", model="embedded", seed=0)
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    result = CliRunner().invoke(app, [command, "--run", str(tmp_path / "run"), "--resume"])
+    assert result.exit_code == 2
+    assert f"gmc {command} was stopped there before it saved its settings" in result.stderr
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    again = CliRunner().invoke(app, [command, "--run", str(tmp_path / "run"), "--auto-resume", "--dry-run"])
+    assert again.exit_code == 0, again.stderr
+
+
+def test_a_trained_run_without_its_settings_is_not_gone_on_with(tmp_path):
+    saved_run(tmp_path, resolve_settings())
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / "settings" / "train.toml").unlink()
+    result = CliRunner().invoke(app, ["train", "--run", str(tmp_path), "--resume"])
+    assert result.exit_code == 2
+    assert "train.toml: missing, and --resume needs what it says" in result.stderr

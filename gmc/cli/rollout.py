@@ -59,7 +59,7 @@ def rollout(
         return
     resume = resume or (auto_resume and not overwrite and goes_on(run, "rollout"))
     settings = resolve_settings(
-        earlier=earlier_settings(run, resume=resume, overwrite=overwrite),
+        earlier=earlier_settings(run, resume=resume, overwrite=overwrite, command="rollout"),
         recipe=recipe,
         flags=settings_of_flags(said),
         flag_names=flag_names(),

@@ -73,7 +73,7 @@ def train(
 
     resume = resume or (auto_resume and not overwrite and goes_on(run, "train"))
     settings = resolve_settings(
-        earlier=earlier_settings(run, resume=resume, overwrite=overwrite),
+        earlier=earlier_settings(run, resume=resume, overwrite=overwrite, command="train"),
         recipe=recipe,
         flags=settings_of_flags(_with_live(said) if live else said),
         flag_names=flag_names() | ({"delay": "--live"} if live else {}),

@@ -60,7 +60,8 @@ class InflightDelay(LengthDelay):
             return 0
         if not self._clock:
             return most
-        tokens = min(most, math.ceil((until - batch) * TOKENS_PER_CLOCK / self._clock))
+        begun = (until - batch) * TOKENS_PER_CLOCK / self._clock  # infinite for a clock below the smallest normal number
+        tokens = most if begun >= most else math.ceil(begun)
         while tokens < most and self.ready_at(batch, tokens) < until:  # the quotient may round to either side
             tokens += 1
         while tokens and self.ready_at(batch, tokens - 1) >= until:

@@ -40,8 +40,12 @@ def follow_once(run: Path, arguments: Sequence[str], log: Path) -> Ended:
         return Ended(
             2, f"{run}: not seen on this machine; a fleet needs one folder under the same path everywhere", _host(), 0.0
         )
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError as error:
+        return Ended(2, f"{log}: {error.strerror}; followers write their shards beside it", _host(), 0.0)
     started = time.monotonic()
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "gmc", "rollout", "--follow", "--run", str(run), *arguments]
     with log.open("ab") as file:
         child = subprocess.Popen(

@@ -4,21 +4,23 @@ from pathlib import Path
 
 from gmc.config.layers import RUN, Layers, check, unflatten
 from gmc.errors import UsageError
-from gmc.store.run_directory import holds_nothing
+from gmc.store.run_directory import RUN_FILE, RunDirectory, holds_nothing
 from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
 SHARED_SECTIONS = ("seed", "model", "problems", "reward", "rollout")
 DEVICE = "device"
 
 
-def earlier_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
+def earlier_settings(run: Path, *, resume: bool, overwrite: bool, command: str = "") -> Layers:
     """Settings that a new command on `run` starts from.
 
     A resumed training starts from all that `gmc train` resolved before; anything else from the model, problems, sampling and
     seed that `gmc rollout` (or else `gmc train`) resolved, but for what was chosen for the device: that is chosen again. Empty
     for a new or overwritten run, and for one in which a failed command left nothing but its settings. Raises `DataError` for a
-    damaged file, `UsageError` for resuming what gmc 0.1 saved.
+    damaged file, `UsageError` for resuming what gmc 0.1 saved, and what `command` ("train", "rollout") has not saved.
     """
+    if resume and not overwrite:
+        _require_saved(run, command)
     if overwrite or (not resume and holds_nothing(run)):
         return Layers()
     trained, rolled = run / "settings" / "train.toml", run / "settings" / "rollout.toml"
@@ -29,6 +31,21 @@ def earlier_settings(run: Path, *, resume: bool, overwrite: bool) -> Layers:
             layers = _resumable(path) if resume else _without_device(_layers(path, read_saved_settings(path)))
             return layers.only(lambda key: key.partition(".")[0] in SHARED_SECTIONS)
     return Layers()
+
+
+def _require_saved(run: Path, command: str) -> None:
+    """A command that was killed before it saved its settings cannot be gone on with: others would be taken for them."""
+    path = run / "settings" / f"{command}.toml"
+    if not command or path.is_file() or not (run / RUN_FILE).is_file():
+        return
+    if command == "rollout" and (run / "settings" / "train.toml").is_file():
+        return  # training sampled there, with settings that it saved
+    if command == "train" and RunDirectory.open(run).has_trained:
+        raise UsageError(f"{path}: missing, and --resume needs what it says; restore it from a copy, or start another --run")
+    raise UsageError(
+        f"{run}: gmc {command} was stopped there before it saved its settings, so --resume does not know them. Give the whole "
+        "command again without --resume"
+    )
 
 
 def goes_on(run: Path, command: str) -> bool:
