@@ -54,7 +54,7 @@ def test_messages_can_be_silenced_and_redirected(tmp_path: Path, caplog: pytest.
         logging.getLogger("gmc").propagate = True
         gmc.train(tmp_path / "run", updates=1, delay=0, **SMALL)
         gmc.train(tmp_path / "run", updates=1, resume=True)
-    assert caplog.text.count("model embedded") == 2  # a line a command
+    assert "model embedded (default)" in caplog.text
 
 
 @pytest.mark.unit
