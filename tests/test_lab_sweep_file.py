@@ -199,6 +199,7 @@ WRONG_SETTINGS = {
         "arm gmc, epsilon -2",
     ),
     "delay": ({"settings": {"delay": "rampe:4"}}, "rampe"),
+    "nothing to train on": ({"settings": {"delay": "shards"}}, "the runs of a sweep begin without any"),
 }
 
 

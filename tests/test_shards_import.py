@@ -1,6 +1,7 @@
 """Rollouts of other samplers: what is read, what is refused by row and column, and the examples of docs/shards.md at work."""
 
 import json
+import math
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +14,7 @@ import gmc
 from gmc.cli.app import app
 from gmc.errors import DataError, UsageError
 from gmc.generation.importing import ImportOptions, import_rollouts
+from gmc.lab.results_of_run import collect_run
 from gmc.live.overview import overview
 from gmc.models import load_model
 from gmc.scoring.scorer import Scorer
@@ -187,6 +189,31 @@ def test_without_a_start_version_delays_are_unknown_and_a_rule_that_needs_them_i
     else:
         with pytest.raises(UsageError, match="which version sampled it was not said when it was imported"):
             train("third", start_version=5)
+
+
+@pytest.mark.train
+def test_every_command_copes_with_a_run_whose_delays_are_not_known(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "good.jsonl", [{key: value for key, value in row.items() if key != "policy_version"} for row in rows()])
+    where = ["--run", "R", "--rollouts", "S", "--delay", "shards", "--group-size", "2", "--prompts", "1", "--updates", "2"]
+    said = {}
+    for words in (
+        ["shards", "import", "good.jsonl", "--out", "S", "--model", "embedded"],
+        ["train", *where, "--logprobs", "engine", *SMALL],
+        ["status", "--run", "R"],
+        ["runs", "."],
+        ["eval", "--run", "R", "--base", "--limit", "2", "--n", "1", "--max-tokens", "8"],
+        ["export", "R", "--to", "E"],
+    ):
+        outcome = runner.invoke(app, words, catch_exceptions=False)
+        assert outcome.exit_code == 0, outcome.stderr
+        said[words[0]] = outcome.output
+    assert re.search(r"reward \S+  ESS", said["train"])
+    assert re.search(r"delays +not known", said["status"])
+    found = collect_run(tmp_path / "R", clip_norm=1.0)
+    assert math.isnan(found.training["delay_mean"])
+    assert found.windows["delay/mean"] == [None, None]
+    assert found.training["reward_last"] == 0.25 * (1.0 - 2.5 + 0.5)
 
 
 @pytest.mark.train

@@ -74,7 +74,7 @@ def screen(found: dict[str, Any]) -> Group:
         ("policy", _policy(found)),
         ("batches", _batches(found)),
         *_reuse(found),
-        ("delays", _delays(found["delays"])),
+        ("delays", _delays(found["delays"], found["updates"])),
         *_last_update(found["metrics"]),
         ("trainer", _trainer(found["trainer"], found["worker"])),
     ):
@@ -132,9 +132,9 @@ def _reuse(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [("reuse", f"{uses} uses of {groups} groups, {to_come:.0f} to come")] if uses > groups else []
 
 
-def _delays(delays: dict[str, float] | None) -> str:
+def _delays(delays: dict[str, float] | None, updates: int) -> str:
     if delays is None:
-        return "none yet"
+        return "not known" if updates else "none yet"
     return (
         f"mean {delays['mean']:.1f}, median {delays['p50']}, 90 % {delays['p90']}, max {delays['max']}, last {delays['last']}"
     )

@@ -57,16 +57,22 @@ class TrainingView(Observer):
             self._show_updates()
         assert self._bar is not None
         self._sampled = self._scored = 0
-        self._last = f"reward {metrics['reward/mean']:.2f}  delay {metrics['delay/mean']:.0f}  "
+        self._last = _reward_and_delay(metrics)
         self._bar.advance(1, _in_short(metrics))
 
     def _show_updates(self) -> None:
         self._bar = self._open.enter_context(progress_bar("train", self._planned, "updates", done=self._version))
 
 
+def _reward_and_delay(metrics: dict[str, float]) -> str:
+    """The delay is left out where it is not known, as of imported rollouts without a start version."""
+    delay = metrics.get("delay/mean")
+    return f"reward {metrics['reward/mean']:.2f}  " + ("" if delay is None else f"delay {delay:.0f}  ")
+
+
 def _in_short(metrics: dict[str, float]) -> str:
     return (
-        f"reward {metrics['reward/mean']:.2f}  delay {metrics['delay/mean']:.0f}  ESS {metrics['ratio/ess_share']:.2f}  "
+        f"{_reward_and_delay(metrics)}ESS {metrics['ratio/ess_share']:.2f}  "
         f"capped {metrics['ratio/groups_capped_share']:.2f}  grad {metrics['optimizer/gradient_norm']:.2g}  "
         f"{metrics['time/tokens_per_second']:.0f} tok/s"
     )

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from gmc.config.layers import Layers, check, flatten, lay, nest
 from gmc.config.settings import RunSettings
+from gmc.delays.registry import delay_class
 from gmc.errors import GmcError, UsageError
 from gmc.lab.results import flat_settings
 from gmc.lab.sweep_file import Arm, Curve, Sweep
@@ -166,6 +167,7 @@ class Planner:
             checked = (settings.delay, settings.train.updates, settings.rollout.model_dump_json())
             if checked not in self._checked:  # finding plug-ins is slow, and cells mostly share them
                 check_settings(settings)
+                _refuse_without_rollouts(settings)
                 self._checked.add(checked)
         except GmcError as error:
             raise UsageError(f"{self._origin}: arm {cell_text(cell)}: {error}") from error
@@ -174,6 +176,14 @@ class Planner:
     def _lay(self, layers: Layers, tree: Values, where: str) -> None:
         if tree:
             layers.set_all(check(_nested(tree), f"{self._origin} {where}"), f"{self._origin} {where}")
+
+
+def _refuse_without_rollouts(settings: RunSettings) -> None:
+    if not delay_class(settings.delay).generates:
+        raise UsageError(
+            f"--delay {settings.delay} trains on rollouts made elsewhere, and the runs of a sweep begin without any; give each "
+            "run its rollouts (gmc train --rollouts), or choose a delay that samples (gmc delays)"
+        )
 
 
 def as_settings(values: Values) -> dict[str, Any]:
