@@ -13,8 +13,9 @@ class SumTask(vf.Task[SumData, vf.State, vf.TaskConfig]):
         return float(trace.last_reply.strip() == self.data.answer)
 
     @vf.reward(weight=0.25)
-    async def short(self, trace) -> float:
-        return float(len(trace.last_reply) <= 3)
+    async def odd(self, trace) -> float:
+        """Whether the digits of the answer have an odd sum: any model gets this right at times."""
+        return float(sum(int(letter) for letter in trace.last_reply if letter in "0123456789") % 2)
 
 
 class SumTaskset(vf.Taskset[SumTask, vf.TasksetConfig]):
