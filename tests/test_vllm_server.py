@@ -1,7 +1,6 @@
 """Sampling from vLLM servers: from doubles that die, forget their weights and refuse, and from two real ones, one killed."""
 
 import contextlib
-import hashlib
 import json
 import os
 import signal
@@ -10,9 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from server_double import Double
 from tiny_models import tiny_model
 
 from gmc.engines import vllm_server
@@ -23,94 +22,6 @@ from gmc.errors import GmcError, UsageError
 
 PROMPTS = [[10, 11, 12], [20, 21], [30], [9, 8]]
 ARGUMENTS = {"group_size": 3, "sampling": Sampling(max_tokens=6), "seeds": [1, 2, 3, 4]}
-
-
-class Double:
-    """A server as gmc sees it. die_in: completions after which it drops every connection until `revive`, with a new memory."""
-
-    def __init__(self, vocabulary_size: int, **about: object) -> None:
-        self.about = {"logprobs_mode": "processed_logprobs", "max_model_len": 256, "vocabulary_size": vocabulary_size}
-        self.about |= {"absent_ids": [], **about}
-        self.mark, self.weights, self.served, self.taken = "", "", [], []
-        self.wrong: list[list[object]] = []
-        self.die_in: int | None = None
-        self.forget_in: int | None = None
-        self._lock = threading.Lock()
-        double = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                pass
-
-            def do_GET(self) -> None:
-                self._answer(double.get(self.path))
-
-            def do_POST(self) -> None:
-                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self._answer(double.post(self.path, content))
-
-            def _answer(self, answer: object) -> None:
-                if answer is None:
-                    self.connection.shutdown(socket.SHUT_RDWR)
-                    return
-                body = json.dumps(answer).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def revive(self) -> None:
-        self.die_in, self.mark = None, ""
-
-    def get(self, path: str) -> object:
-        if self.die_in == 0:
-            return None
-        return {"/version": {"version": "0.32.0"}, "/v1/models": {"data": [{"id": "m"}]}, "/health": {}}[path]
-
-    def post(self, path: str, content: dict) -> object:
-        with self._lock:
-            if self.die_in == 0:
-                return None
-            if path == "/reset_prefix_cache":
-                return {"success": True}
-            if path == "/collective_rpc":
-                return {"results": [getattr(self, content["method"])(*content["args"])]}
-            assert path == "/v1/completions"
-            if self.die_in is not None:
-                self.die_in -= 1
-            if self.forget_in is not None:
-                self.forget_in -= 1
-                if self.forget_in == 0:
-                    self.mark = ""
-            self.served.append((content["prompt"], bool(self.mark)))
-            return {"choices": [self.choice(content, sample) for sample in reversed(range(content["n"]))]}
-
-    def choice(self, content: dict, sample: int) -> dict:
-        """What is sampled depends on prompt, seed and sample alone, whoever samples."""
-        digest = hashlib.blake2b(f"{content['prompt']}/{content['seed']}/{sample}".encode(), digest_size=4).digest()
-        ids = [3 + byte % 40 for byte in digest][: content["max_tokens"]]
-        return {"index": sample, "token_ids": ids, "finish_reason": "stop", "logprobs": {"token_logprobs": [-0.5] * len(ids)}}
-
-    def gmc_about(self) -> dict:
-        return self.about
-
-    def gmc_take_weights(self, path: str) -> None:
-        assert os.path.exists(path)
-        self.taken.append(path)
-
-    def gmc_differing_weights(self, path: str, tied: dict, seed: int) -> dict:
-        assert os.path.exists(path)
-        return {"wrong": self.wrong, "checked": 5, "total": 5}
-
-    def gmc_take_mark(self, mark: str) -> None:
-        self.mark = mark
-
-    def gmc_mark(self) -> str:
-        return self.mark
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,8 @@ from torch import Tensor
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.requests import check_requests, spread_seed
-from gmc.engines.server_client import ServerClient, ServerLostError
+from gmc.engines.server_client import ServerAnswerError, ServerClient, ServerLostError, ServerSilentError, ServerSlowError
+from gmc.engines.server_waiting import Signals, side_by_side
 from gmc.errors import GmcError, UsageError
 from gmc.models import LanguageModel
 from gmc.store.temporary import temporary_name
@@ -31,14 +31,16 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 600.0
 POLL_SECONDS = 1.0
+MARK_SECONDS = 60.0
+ABOUT = ("logprobs_mode", "max_model_len", "vocabulary_size", "absent_ids")
 NEEDED = {"logprobs_mode": "processed_logprobs"}
 
 
 class VllmServerEngine(Engine):
     """vLLM servers at `urls`, each with its own copy of the weights. folder: one that the servers see under the same path.
 
-    patience_seconds: how long to wait for a server when none answers. Raises `UsageError` for servers that were started in
-    another way than `server_command` says.
+    patience_seconds: how long to wait for a server when none answers, and for one that answers nothing more. Raises
+    `UsageError` for servers that were started in another way than `server_command` says.
     """
 
     name = "vllm-server"
@@ -52,13 +54,18 @@ class VllmServerEngine(Engine):
         if not urls:
             raise UsageError(f"rollout.engine = {self.name}: name the servers, --set 'rollout.servers=[\"http://node7:8000\"]'")
         self._model, self._folder, self._patience = model, folder, patience_seconds
-        self._servers = [ServerClient(url) for url in urls]
+        self._servers = [ServerClient(url, patience_seconds) for url in urls]
         self._handovers = itertools.count(1)
-        self._resources = ExitStack()
+        self._signals = Signals()
         self._weights: Path | None = None
         self._mark = ""
-        self.version = self._ready()[0].get("/version")["version"]
-        self.load_weights(model.weights())
+        server = self._ready()[0]
+        self.version = server.read("/version", server.get("/version"), lambda answer: _text(answer["version"]))
+        try:
+            self.load_weights(model.weights())
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def build(
@@ -86,25 +93,44 @@ class VllmServerEngine(Engine):
             for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
         }
         done: dict[int, list[Completion]] = {}
-        while missing := sorted(asked.keys() - done.keys()):
-            servers = self._ready()
-            with ThreadPoolExecutor(len(missing)) as pool:
-                shares = {server: missing[place :: len(servers)] for place, server in enumerate(servers)}
-                answers = {
-                    server: [pool.submit(self._group, server, asked[index], sampling) for index in share]
-                    for server, share in shares.items()
-                }
-            for server, futures in answers.items():
-                groups = [future.result() for future in futures]
-                if None in groups or not self._holds(server):
-                    log.warning("%s was lost or started anew in the middle; its groups are sampled again", server.url)
-                    groups = [group if self._holds(server) else None for group in groups]
-                for index, group in zip(shares[server], groups, strict=True):
-                    if group is not None:
-                        done[index] = group
-                        if progress is not None:
-                            progress(group_size)
+        silent: set[ServerClient] = set()
+        with self._signals.watched():
+            while missing := sorted(asked.keys() - done.keys()):
+                servers = [server for server in self._ready() if server not in silent]
+                if not servers:
+                    raise GmcError(
+                        f"{next(iter(silent)).url}: answers, but gave no group of responses for {self._patience:.0f} s"
+                    )
+                groups = self._round(servers, {index: asked[index] for index in missing}, sampling, silent)
+                done |= groups
+                if progress is not None:
+                    for _ in groups:
+                        progress(group_size)
         return [done[index] for index in range(len(prompts))]
+
+    def _round(
+        self,
+        servers: Sequence[ServerClient],
+        asked: Mapping[int, dict[str, Any]],
+        sampling: Sampling,
+        silent: set[ServerClient],
+    ) -> dict[int, list[Completion]]:
+        """The groups that came whole, of those dealt out once. silent: takes the servers that let their time pass."""
+        shares = {server: list(asked)[place :: len(servers)] for place, server in enumerate(servers)}
+        tasks = {
+            index: partial(self._group, server, asked[index], sampling, silent)
+            for server, share in shares.items()
+            for index in share
+        }
+        groups = side_by_side(tasks)
+        done: dict[int, list[Completion]] = {}
+        for server, share in shares.items():
+            lost = any(groups[index] is None for index in share) or not self._holds(server)
+            if lost:
+                log.warning("%s was lost or started anew in the middle; its groups are sampled again", server.url)
+            if not lost or self._holds(server):
+                done |= {index: group for index in share if (group := groups[index]) is not None}
+        return done
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Have every server that answers take these weights and prove it; the others do when they are there again."""
@@ -123,25 +149,34 @@ class VllmServerEngine(Engine):
         self._weights = None
 
     def _ready(self) -> list[ServerClient]:
-        """The servers that answer, each with the weights of now. Waits for the first one."""
-        deadline, errors = time.monotonic() + self._patience, [""]
-        while True:
-            with ThreadPoolExecutor(len(self._servers)) as pool:
-                found = list(pool.map(self._prepare, self._servers))
-            ready = [server for server, error in zip(self._servers, found, strict=True) if error is None]
-            if ready:
-                return ready
-            errors = [error for error in found if error is not None]
-            if time.monotonic() > deadline:
-                raise GmcError(f"no vLLM server answers for {self._patience:.0f} s: {errors[0]}; {server_command(self._model)}")
-            time.sleep(POLL_SECONDS)
+        """The servers that answer, each with the weights of now. Waits for the first one; signals end the wait."""
+        deadline, said = time.monotonic() + self._patience, False
+
+        def say(error: str = "no answer yet") -> None:
+            nonlocal said
+            if not said:
+                names = ", ".join(server.url for server in self._servers)
+                log.warning("waiting for %s, up to %.0f s (%s)", names, self._patience, error)
+            said = True
+
+        with self._signals.waiting():
+            while True:
+                found = side_by_side({server: partial(self._prepare, server) for server in self._servers}, say)
+                ready = [server for server in self._servers if found[server] is None]
+                if ready:
+                    return ready
+                error = next(error for server in self._servers if (error := found[server]) is not None)
+                if time.monotonic() > deadline:
+                    raise GmcError(f"no vLLM server answers for {self._patience:.0f} s: {error}; {server_command(self._model)}")
+                say(error)
+                time.sleep(POLL_SECONDS)
 
     def _prepare(self, server: ServerClient) -> str | None:
         """Have a server hold the weights of now; what keeps it from answering, else None."""
         try:
             if self._weights is None:
                 self._look_at(server)
-            elif not self._holds(server):
+            elif not self._holds(server, silence_raises=True):
                 self._hand_over(server, self._weights)
         except ServerLostError as error:
             return str(error)
@@ -151,48 +186,65 @@ class VllmServerEngine(Engine):
         """Refuse a server that was not started for this."""
         server.get("/health")
         try:
-            (about, *_) = server.call("gmc_about")
-        except (GmcError, ValueError) as error:
+            answers = server.call("gmc_about", seconds=MARK_SECONDS)
+        except (ServerSilentError, ServerAnswerError):
+            raise
+        except GmcError as error:
             raise UsageError(f"{server.url}: lacks what gmc adds to vLLM ({error}); {server_command(self._model)}") from error
+        about = server.read("gmc_about", answers, lambda given: {name: given[0][name] for name in ABOUT})
         wanted = {**NEEDED, "vocabulary_size": self._model.vocabulary_size, "absent_ids": list(self._model.absent_ids)}
         for name, value in wanted.items():
             if about[name] != value:
                 raise UsageError(f"{server.url}: its {name} is {about[name]}, not {value}; {server_command(self._model)}")
-        self._limit = self.context_tokens = int(about["max_model_len"])
-        (self._served,) = [each["id"] for each in server.get("/v1/models")["data"]][:1]
+        self._limit = self.context_tokens = server.read("gmc_about", answers, lambda given: int(given[0]["max_model_len"]))
+        models = server.get("/v1/models")
+        self._served = server.read("/v1/models", models, lambda given: _text(given["data"][0]["id"]))
 
-    def _holds(self, server: ServerClient) -> bool:
+    def _holds(self, server: ServerClient, *, silence_raises: bool = False) -> bool:
+        """Whether all its workers have the mark of now. silence_raises: else a server that says nothing has none."""
         try:
-            return all(mark == self._mark for mark in server.call("gmc_mark"))
-        except GmcError:
+            marks = server.call("gmc_mark", seconds=MARK_SECONDS)
+        except GmcError as error:
+            if silence_raises and isinstance(error, ServerSilentError):
+                raise
             return False
+        return bool(marks) and all(mark == self._mark for mark in marks)
 
     def _hand_over(self, server: ServerClient, weights: Path) -> None:
         self._look_at(server)
         server.call("gmc_take_weights", str(weights.absolute()))
-        if not server.post("/reset_prefix_cache", {})["success"]:
+        dropped = server.post("/reset_prefix_cache", {})
+        if not server.read("/reset_prefix_cache", dropped, lambda given: given["success"]):
             raise GmcError(f"{server.url}: would not drop the cache of the old weights; others are sampling from it")
         tied = dict(getattr(self._model.network, "_tied_weights_keys", None) or {})
         found = server.call("gmc_differing_weights", str(weights.absolute()), tied, next(self._handovers))
-        wrong = [name for each in found for name, _ in each["wrong"]]
-        if wrong or not found:
+        wrong, share = server.read("gmc_differing_weights", found, _proof)
+        if wrong:
             raise GmcError(f"{server.url}: does not hold the weights that it was given: layers {', '.join(wrong[:8])}")
-        self.proved_share = sum(each["checked"] for each in found) / sum(each["total"] for each in found)
+        self.proved_share = share
         server.call("gmc_take_mark", self._mark)
 
-    def _group(self, server: ServerClient, request: dict[str, Any], sampling: Sampling) -> list[Completion] | None:
-        """One group, None when the server was lost meanwhile."""
+    def _group(
+        self, server: ServerClient, request: dict[str, Any], sampling: Sampling, silent: set[ServerClient]
+    ) -> list[Completion] | None:
+        """One group, None when the server was lost meanwhile. silent: takes it when it let its time pass."""
         try:
             answer = server.post("/v1/completions", {**request, "model": self._served})
+        except ServerSlowError:
+            silent.add(server)
+            return None
         except ServerLostError:
             return None
+        return server.read("/v1/completions", answer, lambda given: self._completions(server, given, request["n"], sampling))
+
+    def _completions(self, server: ServerClient, answer: Any, count: int, sampling: Sampling) -> list[Completion]:
         choices = sorted(answer["choices"], key=lambda choice: int(choice["index"]))
-        if len(choices) != request["n"]:
-            raise GmcError(f"{server.url}: {len(choices)} responses to a request for {request['n']}")
+        if len(choices) != count:
+            raise GmcError(f"{server.url}: {len(choices)} responses to a request for {count}")
         return [self._completion(server, choice, sampling) for choice in choices]
 
     def _completion(self, server: ServerClient, choice: Mapping[str, Any], sampling: Sampling) -> Completion:
-        token_ids, reason = list(choice["token_ids"]), choice["finish_reason"]
+        token_ids, reason = [int(token) for token in choice["token_ids"]], choice["finish_reason"]
         if reason not in ("stop", "length"):
             raise GmcError(f"{server.url}: ended a response with '{reason}'")
         if sampling.temperature == 0:
@@ -233,3 +285,15 @@ def server_command(model: LanguageModel) -> str:
         "--generation-config vllm --worker-extension-cls gmc.engines.vllm_worker.WeightsExtension "
         f"--logits-processors gmc.engines.vllm_worker:VocabularyMask --additional-config '{own}', where gmc is installed"
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of text")
+    return value
+
+
+def _proof(found: Any) -> tuple[list[str], float]:
+    """The layers that differ at any worker, and the share of numbers compared."""
+    wrong = [str(name) for each in found for name, _ in each["wrong"]]
+    return wrong, sum(each["checked"] for each in found) / sum(each["total"] for each in found)
