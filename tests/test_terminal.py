@@ -156,6 +156,39 @@ def test_ctrl_c_while_the_command_loads_says_nothing(tmp_path):
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("start", ["app.main()", "with stop_on_signals(): os.kill(os.getpid(), signal.SIGINT); load()"])
+def test_no_import_swallows_ctrl_c(tmp_path, start):
+    """As an import of an optional library does, inside of which a second one is tried."""
+    (tmp_path / "swallowing.py").write_text("try:\n    import slow\nexcept BaseException:\n    pass\n")
+    (tmp_path / "slow.py").write_text("import time\nprint('x', flush=True)\ntime.sleep(60)\n")
+    script = (
+        "import os, signal; from gmc.cli import app; from gmc.training.signals import stop_on_signals\n"
+        "signal.signal(signal.SIGINT, signal.SIG_DFL); load = app.app = lambda: __import__('swallowing')\n"
+        f"{start}\nprint('went on')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "x\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == -signal.SIGINT
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("seconds", [1, 2, 3, 4])
+def test_ctrl_c_soon_after_the_start_ends_a_command_at_once(tmp_path, seconds):
+    arguments = ["rollout", "--run", str(tmp_path / "run"), "--batches", "100000", "--max-tokens", "8"]
+    process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert "Traceback" not in said
+    assert process.returncode == -signal.SIGINT
+
+
+@pytest.mark.process
 def test_a_deleted_working_directory_is_one_line(tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()

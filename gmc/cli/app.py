@@ -35,6 +35,7 @@ from gmc.cli.status import status
 from gmc.cli.streams import prepare_streams
 from gmc.cli.train import train
 from gmc.errors import GmcError, UsageError
+from gmc.training.signals import interrupt
 
 COLLECTED_AFTER = 100_000
 """New objects between two searches for cycles. Importing torch and transformers makes many objects that stay, and with Python's
@@ -170,7 +171,7 @@ def main() -> None:
     gc.set_threshold(COLLECTED_AFTER)
     prepare_streams()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see gmc.__main__
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
     code: Any = 0
     try:
         app()

@@ -1,6 +1,7 @@
 """Stopping between two updates on SIGTERM, SIGHUP or SIGINT, so that a checkpoint can be written."""
 
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -18,6 +19,21 @@ class StopRequest:
         return self.signal_name is not None
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """What Ctrl-C does: `KeyboardInterrupt`, as ever, but within an import the process dies by the signal at once.
+
+    Libraries try an import and do without it, whatever it raises: they would swallow the interrupt and go on half loaded.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            signal.signal(number, signal.SIG_DFL)
+            if os.isatty(2):
+                os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
+            os.kill(os.getpid(), number)
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
     """Within the context the first of the signals sets the request; a second SIGINT interrupts at once.
@@ -28,7 +44,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         if request and number == signal.SIGINT:
-            raise KeyboardInterrupt
+            interrupt(number, frame)
         request.signal_name = signal.Signals(number).name
 
     heeded = [number for number in STOPPING if signal.getsignal(number) != signal.SIG_IGN]
