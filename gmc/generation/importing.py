@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import reprlib
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,10 @@ log = logging.getLogger(__name__)
 
 RUN_ID = "imported"
 ENGINE = "imported"
+LARGEST_FLOAT = 3.4028234e38
+"""Shards keep rewards and log-probs in 32 bits."""
+LARGEST_VERSION = 2**63 - 1
+TEXTS = ("prompt", "response", "group", "status", "answer", "prediction")
 
 
 @dataclass(frozen=True)
@@ -124,12 +129,11 @@ def _require_what_ratios_need(frame: Frame, options: ImportOptions) -> None:
 
 
 def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageModel, options: ImportOptions) -> Rollout:
+    _require_text(frame, place, values)
     prompt_ids, prompt = _tokens(frame, place, values, "prompt", model, special=True)
     response_ids, response = _tokens(frame, place, values, "response", model, special=False)
     logprobs = _logprobs(frame, place, values, len(response_ids)) if frame.has("logprobs") and not options.score else None
-    version = frame.value(values, "policy_version") if frame.has("policy_version") else options.policy_version or 0
-    if not isinstance(version, int | float) or version < 0 or version != int(version):
-        raise frame.fail(place, "policy_version", f"{version!r} is no whole number of at least 0")
+    version = _version(frame, place, values, options)
     reason = frame.value(values, "finish_reason") or "stop"
     if reason not in ("stop", "length"):
         raise frame.fail(place, "finish_reason", f"{reason!r} is not 'stop' or 'length'")
@@ -140,7 +144,7 @@ def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageMod
         batch=0,
         group=0,
         sample=0,
-        policy_version=int(version),
+        policy_version=version,
         prompt_token_ids=prompt_ids,
         response_token_ids=response_ids,
         finish_reason=reason,
@@ -154,6 +158,25 @@ def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageMod
         note=place,
         response_mask=_mask(frame, place, values, len(response_ids)),
     )
+
+
+def _require_text(frame: Frame, place: str, values: Mapping[str, Any]) -> None:
+    """Refuse text that no file can hold: JSON may write half of a character, a lone surrogate."""
+    for name in TEXTS:
+        try:
+            str(frame.value(values, name)).encode()
+        except UnicodeEncodeError as error:
+            half = f"{error.object[error.start]!a} at character {error.start} is half of a character (a lone surrogate)"
+            raise frame.fail(place, name, f"{half}, which is no text; replace it") from error
+
+
+def _version(frame: Frame, place: str, values: Mapping[str, Any], options: ImportOptions) -> int:
+    version = frame.value(values, "policy_version") if frame.has("policy_version") else options.policy_version or 0
+    if not isinstance(version, int | float) or not 0 <= version <= LARGEST_VERSION or version != int(version):
+        raise frame.fail(
+            place, "policy_version", f"{reprlib.repr(version)} is no whole number of at least 0 and at most 2**63 - 1"
+        )
+    return min(int(version), LARGEST_VERSION)  # as a float the largest reads as 2**63
 
 
 def _mask(frame: Frame, place: str, values: Mapping[str, Any], tokens: int) -> list[bool] | None:
@@ -171,10 +194,10 @@ def _reward(frame: Frame, place: str, values: Mapping[str, Any]) -> float:
     reward = frame.value(values, "reward")
     try:
         number = float(reward)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
-        raise frame.fail(place, "reward", f"{reward!r} is no finite number")
+    if not abs(number) <= LARGEST_FLOAT:
+        raise frame.fail(place, "reward", f"{reprlib.repr(reward)} is no finite number of 32 bits")
     return number
 
 
@@ -183,8 +206,8 @@ def _logprobs(frame: Frame, place: str, values: Mapping[str, Any], tokens: int) 
     if logprobs is None or len(logprobs) != tokens:
         count = "no list of numbers" if logprobs is None else f"{len(logprobs)} values"
         raise frame.fail(place, "logprobs", f"{count} for {tokens} response tokens")
-    if any(not math.isfinite(one) or one > 1e-6 for one in logprobs):
-        raise frame.fail(place, "logprobs", "a log-probability is finite and at most 0")
+    if not all(-LARGEST_FLOAT <= one <= 1e-6 for one in logprobs):
+        raise frame.fail(place, "logprobs", "a log-probability is finite (in 32 bits) and at most 0")
     return [min(0.0, float(one)) for one in logprobs]  # rounding may leave a sure token a hair above 0
 
 
