@@ -192,6 +192,7 @@ WRITERS = {
     "export/write.py": "in a new_directory",
     "store/shards/unfinished.py": "into memory",
     "generation/sampler.py": "version 0 for other samplers, in the handover folder",
+    "training/shared_saving.py": "in a folder that counts once rank 0 has written READY",
     "training/sampler_process.py": "the log of a sampling process",
     "delays/schedule.py": "under atomic_path",
     "evaluation/arms_report.py": "under atomic_path",
