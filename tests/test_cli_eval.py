@@ -150,15 +150,15 @@ def test_dry_run_prints_settings_and_makes_nothing(here: Path) -> None:
         (("--policy", "3"), 2, "has the versions 0, 5"),
         (("--model", "embedded", "--base"), 2, "--base and --policy belong to a run"),
         (("--model", "embedded", "--run", "runs/default"), 2, "exclude each other"),
-        (("--model", "./missing"), 1, "./missing"),
+        (("--model", "./missing"), 2, "./missing"),
         (("--bench", "math500", "--bench-data", "."), 2, "no file for math500"),
         (("--pass-k", "a"), 2, "--pass-k a"),
         (("--pass-k", "8", "--n", "4"), 2, "needs --n 8"),
         (("--temperature", "0"), 2, "every sample would be the same"),
         (("--template", "x"), 2, "no such template"),
-        (("--problems", "missing.jsonl"), 1, "no such file"),
+        (("--problems", "missing.jsonl"), 2, "no such file"),
         (("--max-tokens", "9999", "--limit", "2"), 2, "use --max-tokens"),
-        (("compare", "a", "b"), 1, "a.json: no such file"),
+        (("compare", "a", "b"), 2, "a.json: no such result"),
     ],
 )
 def test_bad_input_gets_one_line_and_a_code(here: Path, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -76,7 +76,7 @@ def test_recomputing_keeps_little_more_than_each_layers_input():
 def test_size_of_a_known_network():
     heads = 4 * 16
     layer = 32 * heads * 2 + 32 * 32 * 2 + 3 * 32 * 64 + 2 * 32 + 2 * 16
-    assert network_size(fake_network(config_of())) == memory.NetworkSize(96 * 32 + 3 * layer + 32, 3)
+    assert network_size(fake_network(config_of())) == memory.NetworkSize(96 * 32 + 3 * layer + 32, 3, 96 * 32 + 32)
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,7 @@ def test_lone_surrogate_is_refused_at_load(tmp_path: Path, field: str) -> None:
 def test_unknown_ending_and_missing_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.xlsx.*\.jsonl"):
         load_problems(write(tmp_path, "x", "a.xlsx"))
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         load_problems(str(tmp_path / "missing.jsonl"))
     with pytest.raises(UsageError, match="slices"):
         load_problems(f"{tmp_path}/a.jsonl[-100:]")

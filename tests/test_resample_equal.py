@@ -10,6 +10,7 @@ from test_scheduled_source import PROMPTS, Maker, make_source
 from training_runs import metrics_of, small_settings, train_run
 
 from gmc.delays.base import GroupRef
+from gmc.engines.transformers import TransformersEngine
 from gmc.errors import UsageError
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.rollouts.maker import problem_indices, sampling_seed
@@ -50,8 +51,9 @@ def test_further_problems_are_others_drawn_once_and_by_seed_and_batch_alone():
 
 
 @pytest.mark.unit
-def test_equal_groups_give_their_places_and_nothing_else_changes(tmp_path):
+def test_equal_groups_give_their_places_and_nothing_else_changes(tmp_path, monkeypatch):
     """Against a loop over single prompts, which shares nothing with the maker but the engine and the reward."""
+    monkeypatch.setattr(TransformersEngine, "batches_at_once", lambda self, rows: 1)  # no neighbors among what is asked
     plain, resampling = maker_of(tmp_path, 0), maker_of(tmp_path, 5)
     asked = []
     generate = resampling.engine.generate

@@ -37,7 +37,7 @@ def shards(tmp_path):
         (0.0, [0.0, 0.0]),
     ]
     rows = [
-        replace(row, response=text, reward=reward, reward_parts=parts, note=None)
+        replace(row, response=text, turns=None, reward=reward, reward_parts=parts, note=None)
         for row, text, (reward, parts) in zip(make_rollouts(), texts, values, strict=True)
     ]
     write_shard(tmp_path / "b000004-v000002.parquet", rows, METADATA)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from shard_samples import METADATA, write_sample
 
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.store.files import temporary_name
 from gmc.store.run_directory import RunDirectory, rollout_name
 from gmc.store.shards.imports import Imports
@@ -149,7 +149,7 @@ def test_import_refuses_by_name(tmp_path: Path) -> None:
         Imports(store, tmp_path / "old", weights_hash="other", tokenizer_hash=TOKENIZER).copy(0)
     with pytest.raises(DataError, match=r"b000000-v000000.parquet: the file's tokenizer hash"):
         Imports(store, tmp_path / "old", weights_hash=WEIGHTS, tokenizer_hash="other").copy(0)
-    with pytest.raises(DataError, match="no rollouts of policy version 0"):
+    with pytest.raises(UsageError, match="no rollouts of policy version 0"):
         Imports(store, tmp_path / "nothing", weights_hash=WEIGHTS, tokenizer_hash=TOKENIZER)
     assert store.list() == []
     write_sample(tmp_path / "new", batch=0, version=0, run_id="run-new")

@@ -118,10 +118,10 @@ def test_a_copy_shares_what_is_as_large_as_the_model_and_nothing_else():
     rule = GAC()
     rule.gradient(Gradient([torch.ones(3)]))
     apart = copied(rule)
-    assert apart._previous.tensors[0] is rule._previous.tensors[0]
+    assert apart._previous[0] is rule._previous[0]
     apart.gradient(Gradient([torch.zeros(3) + 2]))
     assert rule._counts["updates"] == 1
-    assert torch.equal(rule._previous.tensors[0], torch.ones(3))
+    assert torch.equal(rule._previous[0], torch.ones(3))
     assert apart.base is not rule.base
 
 
