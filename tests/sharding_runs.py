@@ -78,3 +78,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    sys.stderr.flush()
+    os._exit(0)  # once, threads of torch aborted a rank while Python went down, its work done and on the disk
