@@ -6,7 +6,7 @@ retry(tries=3, share=0.25)      with settings
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from gmc.environments.base import Environment
 from gmc.environments.registry import load_environment
 from gmc.errors import UsageError
 from gmc.registry import in_one_line
-from gmc.rewards.build import is_binary_reward
+from gmc.rewards.build import explain_settings, is_binary_reward
 
 _SPEC = re.compile(r"\s*(?P<name>[^()\s]+)\s*(?P<call>\(.*\))?\s*", re.DOTALL)
 
@@ -27,7 +27,7 @@ def build_environment(text: str) -> Environment:
     try:
         return cls(cls.Settings(**given))
     except ValidationError as error:
-        raise UsageError(f"--environment {text}: {_explain(cls, error)}") from error
+        raise UsageError(f"--environment {text}: {explain_settings(cls, error)}") from error
     except UsageError as error:
         raise UsageError(f"--environment {text}: {error}") from error
     except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
@@ -62,15 +62,3 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
             f"--environment {text}: what stands in the brackets must be settings with plain Python values, as in "
             "(tries=3, share=0.25)"
         ) from error
-
-
-def _explain(cls: type[Environment], error: ValidationError) -> str:
-    problem: Mapping[str, Any] = error.errors()[0]
-    name = ".".join(map(str, problem["loc"]))
-    known = ", ".join(cls.Settings.model_fields) or "none"
-    if problem["type"] == "extra_forbidden":
-        return f"no setting {name}; there are {known}"
-    if problem["type"] == "missing":
-        return f"it needs {name} ({cls.Settings.model_fields[name].description}); write {cls.name}({name}=...)"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{name} = {problem['input']!r}: {message}" if name else message

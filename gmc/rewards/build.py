@@ -93,12 +93,13 @@ def _registered(spec: RewardSpec) -> Reward:
     try:
         return cls(cls.Settings(**spec.keywords))
     except ValidationError as error:
-        raise UsageError(f"--reward {spec}: {_explain(cls, error)}") from error
+        raise UsageError(f"--reward {spec}: {explain_settings(cls, error)}") from error
     except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
         raise UsageError(f"--reward {spec}: cannot be built: {in_one_line(error)}") from error
 
 
-def _explain(cls: type[Reward], error: ValidationError) -> str:
+def explain_settings(cls: Any, error: ValidationError) -> str:
+    """What is wrong with the settings given to a plug-in's class (a reward, an environment), in one line."""
     problem: Mapping[str, Any] = error.errors()[0]
     name = ".".join(map(str, problem["loc"]))
     known = ", ".join(cls.Settings.model_fields) or "none"
