@@ -2,7 +2,8 @@
 
 Generation and training only pretend (tests/live_processes.py); claims, heartbeats, pacing, waiting, logs and policies are the
 real ones. Real time decides who is first, so what is compared is the promise: every update made, every batch used once,
-launched = trained + waiting, no shard of a batch twice.
+launched = trained + waiting, no shard of a batch twice. The processes know nothing of torch and mostly wait: many may run at
+once.
 """
 
 import os
@@ -17,10 +18,12 @@ from gmc.live.claims import read_ledger
 from gmc.store.logs import read_used
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory
 from tests import live_processes
-from tests.chaos.drive import forked
-from tests.chaos.shim import DIED, Shim
+from tests.chaos.drive import Tried, by_thread, ended_badly, forked
+from tests.chaos.shim import Place, Shim
 
 UPDATES, LEASE = 4, 0.4
+PATIENCE = 60
+"""Seconds within which the other one must end."""
 
 
 def _follow(path: Path) -> None:
@@ -32,20 +35,28 @@ def _train(path: Path) -> None:
 
 
 class LiveBench:
-    """role: who is harmed, "follower" or "trainer"."""
+    """role: who is harmed, "follower" or "trainer". operations: as of a `Bench`, of one run: real time decides how often one
+    looks."""
 
-    outcome = None
+    distinct = 0
 
     def __init__(self, role: str, scratch: Path) -> None:
         self._scratch = scratch
-        self.mark = scratch / "harmed"
+        self.losses: dict[str, int] = {}
         self._harmed, self._other = (_follow, _train) if role == "follower" else (_train, _follow)
         self.operations = self._count()
 
-    def _count(self) -> list[Any]:
+    def apart(self, number: int) -> "LiveBench":
+        """For a process of its own."""
+        other = LiveBench.__new__(LiveBench)
+        other.__dict__ |= {**self.__dict__, "_scratch": self._scratch / f"worker-{number}"}
+        other._scratch.mkdir()
+        return other
+
+    def _count(self) -> dict[str, list[tuple[str, str]]]:
         path = self._fresh()
 
-        def watched() -> list[tuple[str, str]]:
+        def watched() -> list[Any]:
             shim = Shim(path)
             shim.install()
             self._harmed(path)
@@ -55,7 +66,7 @@ class LiveBench:
         code, told = forked(watched, self._scratch / "report.json")
         os.waitpid(other, 0)
         assert code == 0, told
-        return list(told)
+        return by_thread(told)
 
     def _fresh(self) -> Path:
         path = self._scratch / "live"
@@ -69,27 +80,25 @@ class LiveBench:
             os._exit(forked(work, self._scratch / "beside.json")[0])
         return child
 
-    def harm(self, point: int, kind: str) -> list[str]:
-        """The violations of one harm."""
-        path = self._fresh()
-        self.mark.unlink(missing_ok=True)
+    def harm(self, kind: str, place: Place) -> Tried:
+        """One harm to one, while the other works on."""
+        path, mark = self._fresh(), self._scratch / "harmed"
+        mark.unlink(missing_ok=True)
 
         def start() -> None:
-            Shim(path, point, kind, self.mark).install()
+            Shim(path, place, kind, mark).install()
             self._harmed(path)
 
         other = self._beside(lambda: self._other(path))
         code, told = forked(start, self._scratch / "report.json")
-        found = [] if code in (0, 1, 2, DIED) else [f"ended in a traceback: {told}"]
-        if code in (1, 2) and str(path) not in str(told):
-            found.append(f"the error names no file: {told}")
+        found = ended_badly(code, told, path)
         if code:
             code, told = forked(lambda: self._harmed(path), self._scratch / "report.json")
             found += [f"cannot go on: {told}"] if code else []
-        return found + self._ended(other) + _broken_promises(path)
+        return Tried(mark.exists(), found + self._ended(other) + _broken_promises(path))
 
     def _ended(self, other: int) -> list[str]:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             done, status = os.waitpid(other, os.WNOHANG)
             if done:

@@ -7,14 +7,9 @@ journaling file systems do with data that was still to be written.
 
 import os
 import stat
-from pathlib import Path
 
-from tests.chaos.shim import Shim
-
-State = dict[str, bytes | None]
-"""What a folder holds: contents by path below it, None for a folder."""
-
-LARGE = 100_000
+from tests.chaos.disks import FILE, FOLDER, State
+from tests.chaos.shim import Place, Shim
 
 
 class Disk:
@@ -22,17 +17,17 @@ class Disk:
 
     def __init__(self, shim: Shim) -> None:
         self._root = shim.root
-        self._open = os.open  # before it is patched
         self._held: dict[int, int] = {}
         self._flushed: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
         self._folders: set[int] = set()
         self.states: dict[str, list[State]] = {"strict": [], "ordered": []}
-        shim.seen = self._seen
+        shim.looks.append(self._look)
 
-    def _seen(self, operation: str, path: str) -> None:
-        if operation != "fsync":
+    def _look(self, when: str, place: Place, operation: str, path: str) -> None:
+        if (when, operation) != ("after", "fsync"):
             return
+        path = self._root + path
         number = self._number(path)
         if number in self._folders:
             self._names[number] = {name: self._number(os.path.join(path, name)) for name in os.listdir(path)}
@@ -46,13 +41,13 @@ class Disk:
         """The number of a file or folder, held open so that no other gets it after a removal."""
         status = os.stat(path, follow_symlinks=False)
         if status.st_ino not in self._held:
-            self._held[status.st_ino] = self._open(path, os.O_RDONLY)
+            self._held[status.st_ino] = os.open(path, os.O_RDONLY)
             if stat.S_ISDIR(status.st_mode):
                 self._folders.add(status.st_ino)
         return status.st_ino
 
     def _contents(self, path: str) -> bytes:
-        descriptor = self._open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             return os.read(descriptor, os.fstat(descriptor).st_size)
         finally:
@@ -64,7 +59,7 @@ class Disk:
         def walk(number: int, below: str) -> None:
             for name, child in self._names.get(number, {}).items():
                 folder = child in self._folders
-                found[f"{below}/{name}"] = None if folder else self._flushed.get(child, b"")
+                found[f"{below}/{name}"] = (FOLDER, None) if folder else (FILE, self._flushed.get(child, b""))
                 if folder:
                     walk(child, f"{below}/{name}")
 
@@ -75,25 +70,10 @@ class Disk:
         found: State = {}
         for parent, folders, names in os.walk(self._root):
             below = parent[len(self._root) :]
-            found |= {f"{below}/{name}": None for name in folders}
+            found |= {f"{below}/{name}": (FOLDER, None) for name in folders}
             for name in names:
                 path = os.path.join(parent, name)
                 flushed, size = self._flushed.get(self._number(path), b""), os.stat(path).st_size
-                found[f"{below}/{name}"] = flushed if len(flushed) == size else flushed[:size].ljust(size, b"\0")
+                held = flushed if len(flushed) == size else flushed[:size].ljust(size, b"\0")
+                found[f"{below}/{name}"] = (FILE, held)
         return found
-
-
-def lay_out(state: State, path: Path, store: dict[int, Path]) -> None:
-    """Make the folder that a state describes. store: large contents written so far, which are linked: nothing writes into
-    such a file again."""
-    path.mkdir(parents=True)
-    for name, content in sorted(state.items()):
-        place = path / name.lstrip("/")
-        if content is None:
-            place.mkdir(exist_ok=True)
-        elif id(content) in store:
-            os.link(store[id(content)], place)
-        else:
-            place.write_bytes(content)
-            if len(content) > LARGE:
-                store[id(content)] = place

@@ -1,13 +1,15 @@
 """The commands that are disturbed: short, deterministic, with everything of the real ones but the sampling network."""
 
+import copy
 import gc
 import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow
 import torch
@@ -15,7 +17,7 @@ import torch
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.errors import UsageError
 from gmc.generation.filling import fill_run
-from gmc.models import load_model
+from gmc.models import LanguageModel, load_model
 from gmc.problems.templates import get_template
 from gmc.resolving import build
 from gmc.scoring.probe import packed_mismatch
@@ -72,7 +74,7 @@ class DrawingEngine(Engine):
 def warm() -> None:
     """Load what every fork needs once. No backward pass here: its threads do not survive a fork."""
     torch.set_num_threads(1)
-    model, settings = load_model("embedded"), SCENES["rollout"].settings
+    model, settings = _small(load_model("embedded")), SCENES["rollout"].settings
     every = build.build_problems(settings, build.build_rewards(settings))
     problems = every.keep(every.problems[:16], "the first of them")
     template = get_template(settings.problems.template)
@@ -89,12 +91,15 @@ def warm() -> None:
     gc.freeze()  # else a collection in a fork copies all memory
 
 
-class Scene(Protocol):
-    """start: the command in an empty folder; finish: what a person does after it stopped; outcome: what must be equal."""
-
-    def start(self, path: Path) -> None: ...
-    def finish(self, path: Path) -> None: ...
-    def outcome(self, path: Path) -> Any: ...
+def _small(model: LanguageModel) -> LanguageModel:
+    """One narrow layer with the same tokenizer: it is the files that are tried."""
+    config = copy.deepcopy(model.network.config)
+    vars(config).update(hidden_size=16, intermediate_size=16, num_hidden_layers=1, head_dim=8, num_attention_heads=2)
+    vars(config).update(num_key_value_heads=1, layer_types=["full_attention"])
+    torch.manual_seed(0)
+    network = type(model.network)(config).eval()
+    network.generation_config = model.network.generation_config
+    return replace(model, network=network)
 
 
 class Training:

@@ -4,14 +4,12 @@ import builtins
 import errno
 import io
 import os
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import safetensors.torch
-from safetensors import SafetensorError
-
-from gmc.store import checkpoints
+from typing import Any, NamedTuple
 
 DIED = 77
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES}
@@ -20,18 +18,32 @@ KINDS = (*ERRORS, *DEATHS)
 _NAMED = ("open", "mkdir", "rmdir", "unlink", "chmod", "listdir", "scandir")
 
 
-class Shim:
-    """Watches `root`. point: number of the operation to harm, None for none; kind: one of `KINDS`. mark: a file outside of
-    `root` that is made when the harm is done."""
+class Place(NamedTuple):
+    """An operation by who does it and its number among those of that thread: what threads do at once has no other order."""
 
-    def __init__(self, root: Path, point: int | None = None, kind: str = "EIO", mark: Path | None = None) -> None:
+    thread: str
+    number: int
+
+
+class Shim:
+    """Watches `root`. place: the operation to harm, None for none; kind: one of `KINDS`. mark: a file outside of `root` that is
+    made when the harm is done.
+
+    operations: place, name and path of each so far. One is done at a time, and what it calls itself is part of it. looks:
+    called "before", "torn" (half-way through a write) and "after" each; the disk then stands still.
+    """
+
+    def __init__(self, root: Path, place: Place | None = None, kind: str = "EIO", mark: Path | None = None) -> None:
         self.root = os.path.realpath(root)
-        self.point = point
-        self.kind = kind
+        self.operations: list[tuple[Place, str, str]] = []
+        self.looks: list[Callable[[str, Place, str, str], None]] = []
+        self._place = place
+        self._kind = kind
         self._mark = mark
-        self.operations: list[tuple[str, str]] = []
-        self.seen: Callable[[str, str], None] = lambda operation, path: None
         self._open = io.open
+        self._turn = threading.RLock()
+        self._busy = self._over = False
+        self._counts: Counter[str] = Counter()
 
     def install(self) -> None:
         """Patch this process for good: it is a fork that ends soon."""
@@ -41,8 +53,13 @@ class Shim:
             setattr(os, name, self._on_move(name, getattr(os, name)))
         os.fsync = self._on_descriptor("fsync", os.fsync)
         builtins.open = io.open = self._open_file  # type: ignore[assignment]
-        save = safetensors.torch.save_file
-        checkpoints.save_file = safetensors.torch.save_file = self._on_save(save)
+        for module in ("safetensors.torch", "gmc.store.checkpoints"):
+            if loaded := sys.modules.get(module):
+                loaded.save_file = self._on_save(loaded.save_file)  # type: ignore[attr-defined]
+
+    def release(self) -> None:
+        """Watch nothing any more."""
+        self._over = True
 
     def _on_path(self, name: str, call: Any) -> Any:
         def patched(path: Any = ".", *arguments: Any, **options: Any) -> Any:
@@ -66,6 +83,7 @@ class Shim:
 
     def _on_save(self, save: Any) -> Any:
         """The writer of tensors is not Python: it says the system's error in words of its own."""
+        from safetensors import SafetensorError
 
         def patched(tensors: Any, path: Any, **options: Any) -> Any:
             try:
@@ -85,45 +103,67 @@ class Shim:
     def _on_write(self, file: Any, where: str) -> Any:
         write = file.write
 
+        def part(content: Any) -> Any:
+            written = write(content)
+            file.flush()
+            return written
+
         def patched(content: Any) -> Any:
-            def torn() -> None:
-                write(content[: len(content) // 2])
-                file.flush()
+            half = len(content) // 2
 
             def whole() -> Any:
-                written = write(content)
-                file.flush()
-                return written
+                if not self.looks:
+                    return part(content)
+                first = part(content[:half])
+                self._look("torn", self.operations[-1])
+                return first + part(content[half:])
 
-            return self._do("write", where, whole, None, torn)
+            return self._do("write", where, whole, None, torn=lambda: part(content[:half]))
 
         return patched
 
     def _do(self, name: str, where: str, call: Callable[[], Any], named: str | None, torn: Any = None) -> Any:
         if not self._inside(where):
             return call()
-        place = len(self.operations)
-        self.operations.append((name, where[len(self.root) :]))
-        if place == self.point:
+        with self._turn:
+            if self._busy:
+                return call()
+            self._busy = True
+            try:
+                return self._next(name, where, call, named, torn)
+            finally:
+                self._busy = False
+
+    def _next(self, name: str, where: str, call: Callable[[], Any], named: str | None, torn: Any) -> Any:
+        thread = threading.current_thread().name.removesuffix("Thread").split("_")[0].lower()
+        place = Place(thread, self._counts[thread])
+        self._counts[thread] += 1
+        self.operations.append((place, name, where[len(self.root) :]))
+        self._look("before", self.operations[-1])
+        if place == self._place:
             self._harm(call, named, torn)
         result = call()
-        self.seen(name, where)
+        self._look("after", self.operations[-1])
         return result
+
+    def _look(self, when: str, operation: tuple[Place, str, str]) -> None:
+        for look in self.looks:
+            look(when, *operation)
 
     def _harm(self, call: Callable[[], Any], named: str | None, torn: Any) -> None:
         if self._mark is not None:
             self._mark.touch()
-        if self.kind in ERRORS:
-            number = ERRORS[self.kind]
+        if self._kind in ERRORS:
+            number = ERRORS[self._kind]
             raise OSError(number, os.strerror(number), *([named] if named else []))
-        if self.kind == "after":
+        if self._kind == "after":
             call()
-        elif self.kind == "torn" and torn is not None:
+        elif self._kind == "torn" and torn is not None:
             torn()
         os._exit(DIED)
 
     def _inside(self, where: str) -> bool:
-        return where == self.root or where.startswith(f"{self.root}/")
+        return not self._over and (where == self.root or where.startswith(f"{self.root}/"))
 
     @staticmethod
     def _full(path: Any, folder: int | None) -> str:
