@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
     from matplotlib.figure import Figure
 
     optimizers = list(dict.fromkeys(verdict.optimizer for verdict in verdicts))
-    delays = sorted({verdict.delay for verdict in verdicts}, key=lambda delay: (_last_number(delay), delay))
+    delays = sorted({verdict.delay for verdict in verdicts}, key=_kind_then_number)
+    kinds = [list(found) for _, found in groupby(range(len(delays)), key=lambda place: _kind_then_number(delays[place])[0])]
     rules = list(dict.fromkeys(verdict.rule for verdict in verdicts))
     figure = Figure(figsize=(11.0, 0.6 + 4.0 * len(optimizers)), layout="constrained")
     rows = figure.subplots(len(optimizers), 2, squeeze=False)
@@ -106,21 +108,21 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
         for number, rule in enumerate(rules):
             mine = {one.delay: one for one in verdicts if one.optimizer == optimizer and one.rule == rule}
             shift = 0.6 * (number / max(1, len(rules) - 1) - 0.5)
-            places = [index + shift for index, delay in enumerate(delays) if delay in mine]
-            own = [mine[delay] for delay in delays if delay in mine]
             style = {"color": f"C{number % 10}", "marker": "osD^v"[number % 5], "markersize": 4, "capsize": 2}
-            reaches = [one.reach or 0.0 for one in own]
-            label = rule if optimizer == optimizers[0] else None
-            left.errorbar(places, [one.final for one in own], reaches, linewidth=0.8, label=label, **style)
-            if rule != reference:
-                differences = [one.difference for one in own if one.difference is not None]
-                middle, reach = [one.mean for one in differences], [one.reach or 0.0 for one in differences]
-                right.errorbar(places, middle, reach, linestyle="none", **style)
+            for kind in kinds:
+                own = [(place + shift, mine[delays[place]]) for place in kind if delays[place] in mine]
+                final, reaches = [one.final for _, one in own], [one.reach or 0.0 for _, one in own]
+                left.errorbar([place for place, _ in own], final, reaches, linewidth=0.8, **style)
+                apart = [(place, one.difference) for place, one in own if one.difference is not None]
+                middle, reach = [one.mean for _, one in apart], [one.reach or 0.0 for _, one in apart]
+                right.errorbar([place for place, _ in apart], middle, reach, linestyle="none", **style)
+            if optimizer == optimizers[0]:
+                left.plot([], [], linewidth=0.8, color=style["color"], marker=style["marker"], markersize=4, label=rule)
         right.axhline(0, color="black", linewidth=0.8)
         left.set(ylabel=f"final J, {optimizer}")
         right.set(ylabel=f"final J minus {reference}'s, by seed")
         for axes in (left, right):
-            axes.set_xticks(np.arange(len(delays)), delays)
+            axes.set_xticks(np.arange(len(delays)), delays, rotation=30 if len(delays) > 5 else 0)
             axes.set_xlabel("delay")
             axes.grid(alpha=0.3)
     figure.legend(fontsize="small", loc="outside right upper", frameon=False)
@@ -128,10 +130,11 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
         figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
 
 
-def _last_number(delay: str) -> float:
-    """What a delay is ordered by: the last number in it, 64 for ramp:64; first those without one."""
+def _kind_then_number(delay: str) -> tuple[str, float]:
+    """What a delay is ordered by: its kind, ramp of ramp:64, and the last number in it; plain numbers come first."""
     numbers = re.findall(r"\d+\.?\d*", delay)
-    return float(numbers[-1]) if numbers else -1.0
+    kind, colon, _ = delay.partition(":")
+    return (kind if colon or not numbers else "", float(numbers[-1]) if numbers else -1.0)
 
 
 def _by_cell(verdicts: Sequence[Verdict]) -> dict[tuple[str, str], list[Verdict]]:
