@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import make_disputed_page
 from gmc.grading import Grader
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "grading_cases.jsonl").read_text("utf-8").splitlines()]
@@ -78,6 +79,18 @@ def test_written_conventions(gold: str, answer: str, right: bool, grader: Grader
     assert grader.grade_many([(gold, f"\\boxed{{{answer}}}")])[0].correct is right
 
 
+@pytest.mark.unit
+def test_the_page_of_disputed_answers_is_made_from_their_rows() -> None:
+    assert make_disputed_page.PAGE.read_text("utf-8") == make_disputed_page.page(), "python docs/make_disputed_page.py"
+
+
+@pytest.mark.process
+def test_disputed_answers_are_decided_as_the_page_says(grader: Grader) -> None:
+    rows = make_disputed_page.rows()
+    verdicts = grader.grade_many([(row["gold"], row["response"]) for row in rows])
+    assert [row for row, verdict in zip(rows, verdicts, strict=True) if verdict.correct != row["correct"]] == []
+
+
 @pytest.mark.process
 def test_shared_case_file(grader: Grader) -> None:
     folder = os.environ.get("GMC_CASES")
@@ -86,6 +99,8 @@ def test_shared_case_file(grader: Grader) -> None:
     rows = [json.loads(line) for line in (Path(folder) / "answer_cases.jsonl").read_text("utf-8").splitlines()]
     verdicts = grader.grade_many([(row["gold"], row["response"]) for row in rows])
     wrong = [row["id"] for row, verdict in zip(rows, verdicts, strict=True) if row["firm"] and verdict.correct != row["right"]]
+    listed = {(row["gold"], row["response"]) for row in make_disputed_page.rows()}
+    assert {(row["gold"], row["response"]) for row in rows if not row["firm"]} == listed
     # Cases made from public reports hold without exception.
     assert [name for name in wrong if name.startswith("pc-")] == []
     firm = [(row["right"], verdict.correct) for row, verdict in zip(rows, verdicts, strict=True) if row["firm"]]
