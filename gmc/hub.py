@@ -13,6 +13,13 @@ PATIENCE_SECONDS = 2.0
 """How long a connection may take to open."""
 
 
+def is_offline() -> bool:
+    """Whether the hub's client looks into its cache alone."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
 @cache
 def use_cache_when_unreachable() -> None:
     """Let the hub's client look into its cache alone when its server cannot be reached. Call before anything is fetched.

@@ -14,15 +14,13 @@ import transformers
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from gmc.config.fields import EMBEDDED
 from gmc.errors import DataError, UsageError
-from gmc.hub import use_cache_when_unreachable
 from gmc.loading.adapter import adapter_base, attach_adapter, base_weights, is_adapter, is_new, load_adapter
 from gmc.loading.checks import position_limit, require_causal, require_finite
 from gmc.loading.folder import folder_notes, quantization, read_config, require_model_folder, require_own_kernels
+from gmc.loading.named import require_model
 from gmc.loading.refusals import refusing
-
-EMBEDDED = "embedded"
-"""The source name of the model that ships in the package."""
 
 
 @dataclass
@@ -238,15 +236,9 @@ def _folder_of(name: str) -> str:
     if os.path.isdir(folder):
         if not is_adapter(Path(folder)):
             require_model_folder(Path(folder))
-    elif _looks_like_path(folder):
-        raise UsageError(f"{folder}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
     else:
-        use_cache_when_unreachable()
+        require_model(folder)
     return folder
-
-
-def _looks_like_path(name: str) -> bool:
-    return name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or name in {".", ".."} or os.path.exists(name)
 
 
 def _load_tokenizer(folder: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:

@@ -63,7 +63,7 @@ def make_rollouts(groups: int = 2, batch: int = 4, version: int = 2, seed: int =
                     response_mask=[True] * length if sample == 2 else None,
                     token_versions=[version] + [version + 1] * (length - 1) if sample == 2 else None,
                     reward_parts=[float(sample == 1), -0.5],
-                    note=None if sample else "tier text",
+                    note=None if sample else "compared as text",
                     turns=["so", "no", "\\boxed{4}"] if sample == 2 else None,
                 )
             )

@@ -56,7 +56,7 @@ def test_runs_are_listed_with_what_was_asked_and_what_came_of_it(tmp_path):
     }
     assert 0 <= a["age_seconds"] < 60
     text = invoke("runs", tmp_path).stdout
-    assert "sweep/a" in text
+    assert "\nsweep/\n  a " in text
     assert "▁" in text or "_" in text
     assert "damaged: " in text
 

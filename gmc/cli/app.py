@@ -22,6 +22,7 @@ from gmc.cli.export import export
 from gmc.cli.fleet import fleet
 from gmc.cli.grade import grade
 from gmc.cli.lab import lab_app
+from gmc.cli.loading import announce_imports
 from gmc.cli.logs import show_logs
 from gmc.cli.output import INTERRUPTED, NORMAL, QUIET, VERBOSE, print_error, talk
 from gmc.cli.panels import PANEL_OF, examples
@@ -164,6 +165,7 @@ def _root(
         raise UsageError("--quiet and --verbose: give one of them")
     talk(QUIET if quiet else VERBOSE if verbose else NORMAL)
     show_logs()
+    announce_imports()
 
 
 def main() -> None:

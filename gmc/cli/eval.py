@@ -47,12 +47,16 @@ def evaluate(
     if context.invoked_subcommand is not None:
         return
     from gmc.cli.output import print_settings
-    from gmc.evaluation.asking import resolve_request
+    from gmc.loading.named import require_model
     from gmc.store.run_directory import RunDirectory
 
     flags = {name: said.pop(name) for name in EVAL_SETTING_OF}
     request = Request(**{name: value for name, value in said.items() if value is not None})
     path = run if flags["model"] is not None else run or DEFAULT_RUN
+    if flags["model"] is not None and not dry_run:
+        require_model(flags["model"])
+    from gmc.evaluation.asking import resolve_request  # it imports torch
+
     request, settings = resolve_request(request, path, flags=flags | _lists(flags), assignments=set_ or ())
     if dry_run:
         print_settings(settings, as_json=json)

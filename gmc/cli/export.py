@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gmc.cli.options import JsonOption
+from gmc.cli import options
 
 if TYPE_CHECKING:
     from gmc.export.plan import Plan
@@ -14,7 +14,8 @@ HUB = "hf://"
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run directory.")] = Path("runs/default"),
+    run: options.RunArgument = None,
+    run_flag: options.RunFlag = None,
     to: Annotated[
         str, typer.Option("--to", metavar="FOLDER|hf://USER/NAME", help="A new folder, or a model repository of the hub.")
     ] = "",
@@ -31,7 +32,7 @@ def export(
     ] = "",
     public: Annotated[bool, typer.Option("--public", help="A repository that is made now is public, not private.")] = False,
     write: Annotated[bool, typer.Option("--write", help="Do it. Without, only what would be written is shown.")] = False,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Show, and with --write do: put a policy with its model card into a folder, or upload it."""
     from gmc.cli.output import print_json, write_line
@@ -39,12 +40,13 @@ def export(
     from gmc.export.plan import plan_export
     from gmc.store.run_directory import RunDirectory
 
+    folder = options.looked_at(run, run_flag)
     if not to:
         raise UsageError(f"--to is missing; give a new folder, or {HUB}USER/NAME for the hub")
     repository = to.removeprefix(HUB) if to.startswith(HUB) else ""
     if to.startswith(HUB) and (repository.count("/") != 1 or not all(repository.split("/"))):
         raise UsageError(f"--to {to}: a repository of the hub is written {HUB}USER/NAME")
-    directory = RunDirectory.open(run)
+    directory = RunDirectory.open(folder)
     plan = plan_export(directory, policy=policy, repository=repository, base=base, license_id=license_id, merge=merge)
     for note in plan.notes:
         write_line(f"note: {note}")

@@ -4,6 +4,10 @@ from typing import Annotated, Any
 
 import typer
 
+THINKING = "opens thinking"
+SAID = {"tier": "compared as", THINKING: "thinking is open", "symbolic": "by computer algebra", "none": "no answer found"}
+"""Names and values that `--json` and code have, for a person."""
+
 
 def grade(
     gold: Annotated[str | None, typer.Option(help="The gold answer, as it stands in the data.", show_default=False)] = None,
@@ -25,7 +29,7 @@ def grade(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Grade one response and show what was extracted, from where, and which tier decided."""
+    """Grade one response and show what was extracted, from where, and how it was compared."""
     import sys
 
     from gmc.cli.streams import shown
@@ -40,14 +44,14 @@ def grade(
         rows |= _prompt_rows(prompt, model, template)
     if gold is not None and response is not None:
         text = sys.stdin.read() if response == "-" else response
-        rows |= _verdict_rows(gold, text, strict=not lenient, thinking=bool(rows.get("opens thinking")))
+        rows |= _verdict_rows(gold, text, strict=not lenient, thinking=bool(rows.get(THINKING)))
     if as_json:
         typer.echo(strict_json({name.replace(" ", "_"): value for name, value in rows.items()}))
         return
     for name, value in rows.items():
-        if value is not None and value != []:
+        if value is not None and value != [] and not (name == THINKING and not value):
             text = str(value) if name.startswith("prompt") else shortened(str(value))
-            typer.echo(shown(f"{name:<18} {text}"))
+            typer.echo(shown(f"{SAID.get(name, name):<18} {SAID.get(text, text)}"))
 
 
 def _prompt_rows(question: str, model: str, template_id: str | None) -> dict[str, Any]:
@@ -66,7 +70,7 @@ def _prompt_rows(question: str, model: str, template_id: str | None) -> dict[str
         "prompt": text,
         "prompt token ids": token_ids,
         "prompt tokens": tokenizer.convert_ids_to_tokens(token_ids),
-        "opens thinking": opens_thinking(text, question),
+        THINKING: opens_thinking(text, question),
         "notes": prompt_notes(template, tokenizer, ends),
     }
 

@@ -21,6 +21,24 @@ SETTINGS_PANEL = "Settings"
 RunOption = Annotated[
     Path, typer.Option("--run", help="Run directory.", rich_help_panel=RUN_PANEL, autocompletion=complete_runs)
 ]
+RunArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[RUN]", help="Run directory. (default: runs/default)", show_default=False, autocompletion=complete_runs
+    ),
+]
+RunFlag = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        help="The same, as gmc train takes it.",
+        show_default=False,
+        rich_help_panel=RUN_PANEL,
+        autocompletion=complete_runs,
+    ),
+]
+"""Commands that look at a run take it either way; `looked_at` says which run is meant."""
+DEFAULT_RUN = Path("runs/default")
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with what the run holds.", rich_help_panel=RUN_PANEL)]
 AutoResumeOption = Annotated[
     bool,
@@ -139,6 +157,13 @@ def _option(
         flag, help=text, metavar=metavar, show_default=False, rich_help_panel=panel, envvar=envvar, autocompletion=completion
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option])
+
+
+def looked_at(argument: Path | None, flag: Path | None) -> Path:
+    """The run that is meant, given as an argument or with --run. Raises `UsageError` for two of them."""
+    if argument is not None and flag is not None and argument != flag:
+        raise UsageError(f"{argument} and --run {flag}: give one run")
+    return argument or flag or DEFAULT_RUN
 
 
 def whole_numbers(flag: str, text: str, *, least: int = 0) -> list[int]:

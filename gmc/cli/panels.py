@@ -18,7 +18,7 @@ EXAMPLES = {
         "gmc simulate-delay --delay geometric:64 --lengths lognormal:570:0.6",
         "gmc simulate-delay runs/demo --delay 256 --updates 800",
     ),
-    "status": ("gmc status --run runs/demo", "gmc status --run runs/live --watch"),
+    "status": ("gmc status runs/demo", "gmc status runs/live --watch"),
     "runs": ("gmc runs", "gmc runs runs/sweep --json"),
     "grade": (r"gmc grade --gold 1/2 --response '\boxed{0.5}'", "gmc grade --prompt 'What is 2 + 3?'"),
     "samples": ("gmc samples runs/demo --show worst --count 5", "gmc samples runs/demo --group 0:3 --html group.html"),

@@ -10,6 +10,7 @@ from gmc.cli import options
 from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
 
 if TYPE_CHECKING:
+    from gmc.config.settings import RunSettings
     from gmc.generation.filling import RolloutSummary
 
 
@@ -47,10 +48,8 @@ def rollout(
     **said: Any,
 ) -> None:
     """Sample rollouts with the initial policy: P prompts × G responses a batch, rewarded, one Parquet file a batch."""
-    from gmc.cli.output import print_settings
-    from gmc.resolving.checks import check_sampling
     from gmc.resolving.earlier import earlier_settings, goes_on
-    from gmc.resolving.resolve import resolve_settings
+    from gmc.resolving.early import resolve_asked
 
     if follow:
         engine = said.pop("engine")
@@ -58,16 +57,16 @@ def rollout(
         _follow(run, engine, set_ or (), refused, dry_run=dry_run, json=json)
         return
     resume = resume or (auto_resume and not overwrite and goes_on(run, "rollout"))
-    settings = resolve_settings(
+    settings = resolve_asked(
         earlier=earlier_settings(run, resume=resume, overwrite=overwrite, command="rollout"),
         recipe=recipe,
         flags=settings_of_flags(said),
         flag_names=flag_names(),
         assignments=set_ or (),
+        only_settings=dry_run,
     )
     if dry_run:
-        check_sampling(settings)
-        print_settings(settings, as_json=json)
+        _only_print(settings, as_json=json)
         return
 
     from gmc.cli.output import print_json, write_line
@@ -86,6 +85,14 @@ def rollout(
     )
     if json:
         print_json(summary.record())
+
+
+def _only_print(settings: "RunSettings", *, as_json: bool) -> None:
+    from gmc.cli.output import print_settings
+    from gmc.resolving.checks import check_sampling
+
+    check_sampling(settings)
+    print_settings(settings, as_json=as_json)
 
 
 def _worth(summary: "RolloutSummary") -> str:

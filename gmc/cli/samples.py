@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from gmc.cli.options import JsonOption
+from gmc.cli import options
 
 FILTERS, SHOWN = "Which rollouts", "What is shown"
 
 
 def samples(
-    run: Annotated[Path, typer.Argument(help="A run, or a folder of shards.")] = Path("runs/default"),
+    run: options.RunArgument = None,
+    run_flag: options.RunFlag = None,
     show: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,25 +50,29 @@ def samples(
     problem: Annotated[str, typer.Option("--problem", help="To this problem, by its id.", rich_help_panel=FILTERS)] = "",
     status: Annotated[str, typer.Option("--status", help="With this status, such as incorrect.", rich_help_panel=FILTERS)] = "",
     contains: Annotated[str, typer.Option("--contains", help="That hold this text.", rich_help_panel=FILTERS)] = "",
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
-    """Look at what was sampled: the best, the worst, cut off, without an answer, in dispute, or one group side by side."""
+    """Look at what was sampled: the best, the worst, cut off, without an answer, in dispute, or one group side by side.
+
+    RUN may be a folder of shards, too.
+    """
     from gmc.cli.output import PlainConsole, print_json, write_line
     from gmc.cli.samples_view import record, sections, terminal_view
     from gmc.store.run_directory import RunDirectory
     from gmc.store.shards.select import Wanted, read_wanted
 
-    seen = read_wanted(RunDirectory.rollouts_of(run), Wanted(batch, version, problem, status, contains))
+    folder = options.looked_at(run, run_flag)
+    seen = read_wanted(RunDirectory.rollouts_of(folder), Wanted(batch, version, problem, status, contains))
     chosen = sections(seen, show or (), group, count)
     if color is not None:
         from gmc.cli.samples_view import colored
 
-        chosen = colored(chosen, color, run)
+        chosen = colored(chosen, color, folder)
     if html is not None:
         from gmc.cli.samples_page import page
         from gmc.store.files import write_text
 
-        write_text(html, page(str(run), len(seen), chosen))
+        write_text(html, page(str(folder), len(seen), chosen))
         write_line(f"wrote {html}")
     elif json:
         print_json(record(chosen))

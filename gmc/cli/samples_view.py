@@ -12,7 +12,8 @@ from rich.text import Text
 
 from gmc.cli.streams import shown
 from gmc.errors import UsageError
-from gmc.store.shards.groups import sampled_length
+from gmc.store.shards.groups import sampled_length, versions_of
+from gmc.store.shards.rollout import Rollout
 from gmc.store.shards.select import KINDS, Seen, group_of
 
 MODEL = "model"
@@ -77,8 +78,14 @@ def facts(one: Shown) -> str:
         said.append(f"answer {row.prediction!r}")
     said.append(f"gold {row.answer!r}")
     return "  ".join(
-        [*said, f"{row.problem_id}, batch {row.batch}, group {row.group}, sample {row.sample}, v{row.policy_version}"]
+        [*said, f"{row.problem_id}, batch {row.batch}, group {row.group}, sample {row.sample}, {versions_text(row)}"]
     )
+
+
+def versions_text(row: Rollout) -> str:
+    """Which policy versions sampled a response: "v3", or "v3–v5" where several did."""
+    first, *_, last = [versions_of(row)[0], *versions_of(row)]
+    return f"v{first}" if first == last else f"v{first}–v{last}"
 
 
 def speakers(turns: Sequence[str]) -> list[tuple[str, str]]:
@@ -137,6 +144,7 @@ def record(made: Sequence[Section]) -> dict[str, Any]:
                         "group": one.seen.row.group,
                         "sample": one.seen.row.sample,
                         "policy_version": one.seen.row.policy_version,
+                        "policy_versions": versions_of(one.seen.row),
                         "problem_id": one.seen.row.problem_id,
                         "prompt": one.seen.row.prompt,
                         "response": one.seen.row.response,

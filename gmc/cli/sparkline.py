@@ -7,16 +7,30 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 ASCII = "_.-=+*#@"
 
 
+def stretches(values: Sequence[float], width: int) -> list[float]:
+    """The means of at most `width` stretches of the values, none longer than another by more than one."""
+    cells = min(width, len(values))
+    bounds = [len(values) * cell // cells for cell in range(cells + 1)]
+    return [sum(values[low:high]) / (high - low) for low, high in pairwise(bounds)]
+
+
 def sparkline(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
     """At most `width` characters from the lowest to the highest value; each stands for the mean of its stretch of values."""
     if not values or width < 1:
         return ""
-    cells = min(width, len(values))
-    bounds = [len(values) * cell // cells for cell in range(cells + 1)]
-    means = [sum(values[low:high]) / (high - low) for low, high in pairwise(bounds)]
+    means = stretches(values, width)
     low, span = min(means), max(means) - min(means)
     marks = BLOCKS if unicode else ASCII
     return "".join(marks[round((mean - low) / span * (len(marks) - 1)) if span else 0] for mean in means)
+
+
+def curve_text(values: Sequence[float], width: int, *, digits: int = 3, unicode: bool = True) -> str:
+    """A sparkline and the values of its lowest and its highest mark: "▁▃▅█ 0.312–0.870"; empty without values."""
+    if not values:
+        return ""
+    means = stretches(values, width)
+    low, high = (f"{end(means):.{digits}f}" for end in (min, max))
+    return f"{sparkline(values, width, unicode=unicode)} {low}{'–' if unicode else ' to '}{high}"
 
 
 def can_draw(encoding: str | None) -> bool:

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +12,8 @@ from rich.text import Text
 
 from gmc.cli import options
 from gmc.cli.output import INTERRUPTED, PlainConsole
-from gmc.cli.sparkline import can_draw, sparkline
+from gmc.cli.sparkline import can_draw, curve_text
+from gmc.cli.training_summary import set_aside_text
 from gmc.delays.version_0 import VERSION_0_SHARE
 
 IN_WORDS = {
@@ -29,7 +29,8 @@ CURVE = 40
 
 
 def status(
-    run: options.RunOption = Path("runs/default"),
+    run: options.RunArgument = None,
+    run_flag: options.RunFlag = None,
     json: options.JsonOption = False,
     watch: Annotated[bool, typer.Option("--watch", help="Redraw every two seconds until Ctrl-C.")] = False,
 ) -> None:
@@ -41,7 +42,7 @@ def status(
 
     if json and watch:
         raise UsageError("--json prints one object and --watch redraws a screen: give one of them.")
-    directory = RunDirectory.open(run)
+    directory = RunDirectory.open(options.looked_at(run, run_flag))
     if json:
         print_json(overview(directory))
     elif watch:
@@ -67,16 +68,17 @@ def screen(found: dict[str, Any]) -> Group:
     head = Table.grid(padding=(0, 2))
     for name, value in (
         ("run", f"{found['run']}  ({found['model']}, seed {found['seed']}, id {found['run_id']})"),
-        ("rule", f"{found['estimator']} at --delay {found['delay']}" if found["estimator"] else "none yet: not trained"),
+        ("rule", _rule(found)),
         ("updates", _updates(found)),
-        ("reward", sparkline(found["rewards"], CURVE, unicode=can_draw(sys.stdout.encoding))),
+        ("reward", curve_text(found["rewards"], CURVE, unicode=can_draw(sys.stdout.encoding))),
         *_heldout(found["heldout"]),
         ("policy", _policy(found)),
-        ("batches", _batches(found)),
+        _made(found),
         *_reuse(found),
+        *_set_aside(found),
         ("delays", _delays(found["delays"], found["updates"])),
         *_last_update(found["metrics"]),
-        ("trainer", _trainer(found["trainer"], found["worker"])),
+        ("trainer", _trainer(found)),
     ):
         head.add_row(Text(name, style="bold"), Text(str(value)))
     parts: list[Any] = [head]
@@ -105,10 +107,32 @@ def _policy(found: dict[str, Any]) -> str:
     return f"{published}, {'no checkpoint' if checkpoint is None else f'checkpoint after {checkpoint} updates'}"
 
 
-def _batches(found: dict[str, Any]) -> str:
-    """Launched = trained + waiting + in work; the last where somebody works."""
+def _rule(found: dict[str, Any]) -> str:
+    if found["estimator"]:
+        return f"{found['estimator']} at --delay {found['delay']}"
+    return "none yet: not trained" if found["worker"] is None else "none yet: the run is being started"
+
+
+def _made(found: dict[str, Any]) -> tuple[str, str]:
+    """Launched = trained + waiting + in work; the last where somebody works. In groups where updates take parts of batches."""
+    flying, waiting = found["groups_in_flight"], found["uses_to_come"]
+    once, whole = found["group_uses"] == found["groups_trained"], flying is None and found["whole_batches"]
+    if waiting is not None and once and not whole:
+        unfinished = f", {flying:.0f} of them unfinished" if flying else ""
+        launched = found["groups_trained"] + waiting
+        return "groups", f"{launched:.0f}: {found['groups_trained']} trained, {waiting:.0f} waiting{unfinished}"
     work = f", {found['batches_in_work']} in work" if found["batches_in_work"] else ""
-    return f"{found['batches_launched']}: {found['batches_trained']} trained, {found['batches_waiting']} waiting{work}"
+    return (
+        "batches",
+        f"{found['batches_launched']}: {found['batches_trained']} trained, {found['batches_waiting']} waiting{work}",
+    )
+
+
+def _set_aside(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Groups that `rollout.resample_equal` replaced, where there are any."""
+    if not found["groups_set_aside"]:
+        return []
+    return [("set aside", set_aside_text(found["groups_set_aside"], found["set_aside_reward"]))]
 
 
 def _updates(found: dict[str, Any]) -> str:
@@ -140,10 +164,12 @@ def _delays(delays: dict[str, float] | None, updates: int) -> str:
     )
 
 
-def _trainer(trainer: dict[str, Any] | None, worker: str | None) -> str:
-    if trainer is not None:
-        return _state(trainer)
-    return "nobody works on this run" if worker is None else f"{worker} works on this run"
+def _trainer(found: dict[str, Any]) -> str:
+    if found["trainer"] is not None:
+        return _state(found["trainer"])
+    if found["worker"] is not None:
+        return f"{found['worker']} works on this run"
+    return "nobody works on this run" + ("" if found["updates"] else "; a command appears here once its libraries are loaded")
 
 
 def _state(process: dict[str, Any]) -> str:

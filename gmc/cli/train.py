@@ -69,15 +69,16 @@ def train(
 ) -> None:
     """Train on the rollouts of the run and on those its own weights generate, each as stale as --delay says."""
     from gmc.resolving.earlier import earlier_settings, goes_on
-    from gmc.resolving.resolve import resolve_settings
+    from gmc.resolving.early import resolve_asked
 
     resume = resume or (auto_resume and not overwrite and goes_on(run, "train"))
-    settings = resolve_settings(
+    settings = resolve_asked(
         earlier=earlier_settings(run, resume=resume, overwrite=overwrite, command="train"),
         recipe=recipe,
         flags=settings_of_flags(_with_live(said) if live else said),
         flag_names=flag_names() | ({"delay": "--live"} if live else {}),
         assignments=[*(["model.device=cuda"] if plan else []), *(set_ or ())],
+        only_settings=plan or dry_run,
     )
     if plan or dry_run:
         _only_print(settings, plan=plan, as_json=json)

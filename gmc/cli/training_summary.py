@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
+from gmc.live.overview import SET_ASIDE, SET_ASIDE_REWARD
 from gmc.store.best import Scored, best_of, heldout_scores
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
@@ -39,12 +40,21 @@ def summarize(run: RunDirectory) -> Table:
         table.add_row("delay", f"{delay:.1f} updates on average, {largest:.0f} at most")
     if equal is not None:
         table.add_row("groups", f"{100 * equal:.0f} % had equal rewards and taught nothing")
+    set_aside = records[-1].get(SET_ASIDE) if records else None
+    if set_aside:
+        table.add_row("set aside", set_aside_text(set_aside, records[-1].get(SET_ASIDE_REWARD)))
     seconds = sum(record[name] for record in records for name in TIMES if isinstance(record.get(name), int | float))
     table.add_row("time", f"{seconds / 60:.1f} minutes, sampling included" if seconds >= 60 else f"{seconds:.0f} s")
     table.add_row("policies", str(run.policies))
     table.add_row("metrics", str(run.metrics))
     table.add_row("next", f"gmc eval --run {run.path} --base   (this policy beside the untrained one)")
     return table
+
+
+def set_aside_text(groups: float, reward: float | None) -> str:
+    """What `rollout.resample_equal` replaced, for a person."""
+    said = f"{groups:.0f} groups with equal rewards, sampled and not trained on"
+    return said if reward is None else f"{said} (mean reward {reward:.3f})"
 
 
 def _heldout(scores: Sequence[Scored]) -> str:

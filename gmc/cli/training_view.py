@@ -6,6 +6,11 @@ from gmc.cli.output import write_line
 from gmc.cli.progress import Bar, progress_bar
 from gmc.training.loop import Observer
 
+LEGEND = (
+    "shown an update: mean reward; delay, how many updates old its rollouts are; ESS, effective sample size (1: on-policy); "
+    "capped, share of groups whose weights the rule cuts; grad, gradient norm (all in docs/metrics.md)"
+)
+
 
 class TrainingView(Observer):
     """Draws what is sampled before the first update, then updates with their reward. A context manager."""
@@ -61,6 +66,8 @@ class TrainingView(Observer):
         self._bar.advance(1, _in_short(metrics))
 
     def _show_updates(self) -> None:
+        if self._version < self._planned:
+            write_line(LEGEND)
         self._bar = self._open.enter_context(progress_bar("train", self._planned, "updates", done=self._version))
 
 

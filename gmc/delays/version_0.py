@@ -79,10 +79,13 @@ def forecast(delays: DelayModel, prompts: int, group_size: int, rates: Iterable[
 
 def warning(share: float, spec: str) -> str:
     """What is said of a run that is mostly offline, with the cure. spec: its --delay."""
-    wanted, reached = (spec, f"update {2 * int(spec)}") if spec.isdecimal() else ("D", "update 2·D")
-    cure = f"--delay ramp:{wanted}, which reaches the delay {wanted} at {reached}"
+    cure = "plan more --updates, or give a shorter delay, so that later versions make most of the rollouts"
+    if spec.isdecimal():
+        cure = (
+            f"use --delay ramp:{spec}, which reaches the delay {spec} at update {2 * int(spec)} while the policy moves on, and "
+            "plan more updates than that"
+        )
     return (
         f"{share:.1%} of the learning rate, summed over updates, falls on rollouts of version 0 (--delay {spec}): mostly "
-        f"offline training on one frozen policy, which says little about staleness; use {cure} while the policy moves on, and "
-        "plan more updates than that"
+        f"offline training on one frozen policy, which says little about staleness; {cure}"
     )

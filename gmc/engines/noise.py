@@ -4,6 +4,7 @@ The mean difference is near zero and says nothing. What matters for whole-respon
 square root of length: a rule that caps a ratio at 1.28 is governed by rounding once log ρ spreads by a quarter.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -47,11 +48,19 @@ class NoiseFloor:
     response_spread: float
     buckets: tuple[LengthBucket, ...]
 
+    @property
+    def is_rounding(self) -> bool:
+        """Whether it is too small to decide anything, so that nobody needs to hear of it."""
+        return max(bucket.worst for bucket in self.buckets) < NEGLIGIBLE
+
+    def log_to(self, log: logging.Logger) -> None:
+        """Say it where it matters; elsewhere only --verbose shows it."""
+        log.log(logging.DEBUG if self.is_rounding else logging.INFO, "%s", self)
+
     def __str__(self) -> str:
-        worst = max(bucket.worst for bucket in self.buckets)
         said = f"log-probs of engine and trainer differ by ±{self.spread:.1g} a token"
-        if worst < NEGLIGIBLE:
-            return f"{said}, which is rounding and decides nothing"
+        if self.is_rounding:
+            return f"{said}: rounding, too small to matter for any ratio"
         parts = [f"±{bucket.spread:.1g} at {_range(bucket)} tokens" for bucket in self.buckets]
         return f"{said}, the log-ratio of a whole response by {', '.join(parts)}: keep --logprobs trainer"
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gmc.errors import DataError
+from gmc.grading.grade import HOW
 from gmc.store.files import atomic_path, strict_json
 from gmc.store.parquet_footer import FooterError, read_chunks
 from gmc.store.parquet_limits import require_moderate
@@ -115,4 +116,4 @@ def _renewed(row: dict[str, Any]) -> dict[str, Any]:
     """A row that gmc 0.1 wrote."""
     correct, status, tier = (row.pop(name) for name in OLD_COLUMNS)
     reward = float(correct)
-    return {**row, "reward": reward, "reward_parts": [reward], "status": status, "note": f"tier {tier}"}
+    return {**row, "reward": reward, "reward_parts": [reward], "status": status, "note": HOW.get(tier)}

@@ -129,6 +129,6 @@ def _fill(
             write_shard(store.path_for(batch, 0), rows, replace(metadata, set_aside=aside))
         set_aside += len(aside)
         if batch == 0 and (noise := measure_noise(rows)):
-            log.info(str(noise))
+            noise.log_to(log)
         counted += [_Row(row.reward, sampled_length(row), row.finish_reason == "length") for row in rows]
     return sum(batch not in on_disk for batch in range(batches)), counted, set_aside

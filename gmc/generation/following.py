@@ -125,7 +125,7 @@ class _PolicyWork:
         if not self._noise_reported:
             self._noise_reported = True
             if noise := measure_noise(rows):
-                log.info(str(noise))
+                noise.log_to(log)
         size = self._maker.settings.rollout.group_size
         return BatchCounts(
             len(rows) + size * len(made.set_aside),

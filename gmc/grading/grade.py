@@ -35,6 +35,14 @@ class Verdict:
     prediction: str | None
     tier: str
 
+    @property
+    def how(self) -> str | None:
+        """How answer and gold were compared, for a person; None where there was no answer."""
+        return HOW.get(self.tier)
+
+
+HOW = {"text": "compared as text", "number": "compared as numbers", "symbolic": "compared by computer algebra"}
+"""By tier."""
 
 _MISSING = re.compile(r"nan|none|null|n/a|\[\]|\{\}|\?+|\.+|-+", re.IGNORECASE)
 _PYTHON_LIST = re.compile(r"\[\s*(['\"]).*\1\s*\]", re.DOTALL)

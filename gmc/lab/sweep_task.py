@@ -20,6 +20,7 @@ from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
 from gmc.errors import DataError, GmcError
 from gmc.lab.sweep_file import Curve
+from gmc.live.listing import SWEEP_ROLLOUTS, SWEEP_RUNS
 from gmc.store.files import make_directory, strict_json
 from gmc.store.run_directory import RUN_FILE, RunDirectory
 
@@ -56,11 +57,11 @@ class Task:
         needed = first_batches(settings)
         return cls(
             run=run,
-            folder=str(folder / "runs" / run),
+            folder=str(folder / SWEEP_RUNS / run),
             settings=settings.model_dump(mode="json"),
             origins=dict(settings.origins),
             curve=None if curve is None else curve.model_dump(),
-            base=(str(folder / "rollouts" / base_key(settings)), needed) if needed else None,
+            base=(str(folder / SWEEP_ROLLOUTS / base_key(settings)), needed) if needed else None,
             base_evals=str(folder / "evals"),
         )
 

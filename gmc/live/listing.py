@@ -2,16 +2,19 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gmc.config.layers import flatten
 from gmc.errors import GmcError
 from gmc.live.ending import has_ended
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RUN_FILE, RunDirectory
 from gmc.store.saved_settings import read_run_settings
 
+SWEEP_RUNS, SWEEP_ROLLOUTS = "runs", "rollouts"
+"""Folders of a sweep: its runs, and the version-0 rollouts that several of them start from, which are no runs of their own."""
 REWARD = "reward/mean"
 WINDOW = 50
 """Updates whose mean reward is shown, the last ones."""
@@ -21,7 +24,8 @@ DEEPEST = 4
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """Run directories in `folder` and below, in the order of names. What lies inside a run is not looked into."""
+    """Run directories in `folder` and below, in the order of names. What lies inside a run is not looked into, nor the
+    shared rollouts of a sweep."""
     return sorted(_walk(folder, DEEPEST))
 
 
@@ -33,7 +37,10 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
             below = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
         except PermissionError:
             return
+        is_sweep = {SWEEP_RUNS, SWEEP_ROLLOUTS} <= {path.name for path in below}
         for path in below:
+            if is_sweep and path.name == SWEEP_ROLLOUTS:
+                continue
             yield from _walk(path, depth - 1)
 
 
@@ -41,7 +48,7 @@ def describe_run(path: Path) -> dict[str, Any]:
     """One run: rule, delay, updates made and planned, mean reward of the last updates, age in seconds and state.
 
     state: "finished", "working" (somebody holds it), "sampled" (rollouts alone), "stopped", "empty" (a command failed before
-    it made anything), or "damaged" with the error.
+    it made anything), or "damaged" with the error. settings: flat, by dotted key.
     """
     try:
         run = RunDirectory.open(path)
@@ -60,9 +67,25 @@ def describe_run(path: Path) -> dict[str, Any]:
         "planned_updates": planned,
         "reward": sum(last) / len(last) if last else None,
         "rewards": rewards,
+        "settings": dict(flatten(settings)),
         "age_seconds": time.time() - _newest(run),
         "state": _state(run, len(rewards), planned, holder),
     }
+
+
+def differing(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By run, the settings that tell it from others of its folder with the same rule, delay and seed; {} where none does."""
+    alike: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for run in found:
+        if run.get("settings"):
+            key = (Path(run["run"]).parent, run["rule"], run["delay"], run["settings"].get("seed"))
+            alike.setdefault(key, []).append(run)
+    told: dict[str, dict[str, Any]] = {}
+    for runs in alike.values():
+        trees = [run["settings"] for run in runs]
+        keys = [key for key in trees[0] if len({str(tree.get(key)) for tree in trees}) > 1]
+        told |= {run["run"]: {key: run["settings"].get(key) for key in keys} for run in runs}
+    return told
 
 
 def _state(run: RunDirectory, updates: int, planned: int | None, holder: str | None) -> str:

@@ -1,8 +1,9 @@
 """What `gmc status` knows of a run, from file names, logs and heartbeats alone. Imports neither torch nor pyarrow."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gmc.delays.base import GroupRef, delay_of
 from gmc.delays.version_0 import VERSION_0_SHARE, is_mostly_offline, warning
@@ -17,6 +18,7 @@ from gmc.store.policies import list_policies
 from gmc.store.run_directory import CHECKPOINT_NAME, ROLLOUT_NAME, RunDirectory
 from gmc.store.saved_settings import read_run_settings
 
+SET_ASIDE, SET_ASIDE_REWARD = "rollouts/groups_set_aside_so_far", "rollouts/set_aside_reward_mean_so_far"
 SHOWN_METRICS = ("reward/mean", VERSION_0_SHARE, "ratio/ess_share", "ratio/groups_capped_share", "optimizer/gradient_norm")
 
 
@@ -25,6 +27,8 @@ def overview(run: RunDirectory) -> dict[str, Any]:
 
     Ages and durations in seconds, rates a second of generating. batches_launched = made + in work; made = trained + waiting.
     group_uses counts a group once for every update that used it, groups_trained once; uses_to_come: of groups made so far.
+    whole_batches: whether updates took all groups of the batches they used; where not, groups say how far training is.
+    groups_in_flight, groups_set_aside, set_aside_reward: as the last update logged them, None where it did not.
     """
     now = time.time()
     used = read_used(run.used)
@@ -32,8 +36,8 @@ def overview(run: RunDirectory) -> dict[str, Any]:
     versions = _versions(run)
     ledger = read_ledger(run)
     trained = {group.batch for groups in used for group in groups}
-    planned, delay, rule, first = _planned(run)
-    delays = _summary(_delays(used, versions, first)) if not metrics or "delay/mean" in metrics[-1] else None
+    plan = _planned(run)
+    delays = _summary(_delays(used, versions, plan.first)) if not metrics or "delay/mean" in metrics[-1] else None
     policies = list_policies(run.policies)
     heartbeats = read_heartbeats(run.followers)
     errors = _errors([heartbeat for heartbeat in heartbeats.values() if heartbeat.error], now)
@@ -44,7 +48,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "model": run.record.model,
         "seed": run.record.seed,
         "updates": len(used),
-        "planned_updates": planned,
+        "planned_updates": plan.updates,
         "ended": has_ended(run),
         "policy_version": policies[-1][0] if policies else None,
         "checkpoint": max(_checkpoints(run), default=None),
@@ -53,11 +57,11 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "batches_made": len(versions),
         "batches_trained": len(trained),
         "batches_waiting": len(versions.keys() - trained),
-        **_uses(used, metrics),
+        **_uses(used, metrics, plan.prompts),
         "delays": delays,
-        "delay": delay,
-        "estimator": rule,
-        "warnings": _warnings(metrics[-1], delays, delay) if metrics and len(used) >= (planned or 0) else [],
+        "delay": plan.delay,
+        "estimator": plan.rule,
+        "warnings": _warnings(metrics[-1], delays, plan.delay) if metrics and len(used) >= (plan.updates or 0) else [],
         "rewards": [record["reward/mean"] for record in metrics if isinstance(record.get("reward/mean"), int | float)],
         "heldout": _heldout(metrics),
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
@@ -89,27 +93,44 @@ def _checkpoints(run: RunDirectory) -> list[int]:
     return [int(match[1]) for match, path in matches if match and is_ready(path)]
 
 
-def _planned(run: RunDirectory) -> tuple[int | None, str | None, str | None, int]:
-    """Number of updates, delay and rule that the run was started with, None before training; and the version of its shards
-    that its initial weights are."""
+class _Plan(NamedTuple):
+    """What the run was started with, None before training. first: the version of its shards that its initial weights are;
+    prompts: groups a batch."""
+
+    updates: int | None = None
+    delay: str | None = None
+    rule: str | None = None
+    first: int = 0
+    prompts: int | None = None
+
+
+def _planned(run: RunDirectory) -> _Plan:
     path = run.settings("train")
     if not path.is_file():
-        return None, None, None, 0
+        return _Plan()
     settings = read_run_settings(path)
     train = settings.get("train")
     planned = train.get("updates") if isinstance(train, dict) else None
     if type(planned) is not int:
         raise DataError(f"{path}: damaged (train.updates is {planned!r}); restore it from a copy, or start another --run")
     first = train.get("start_version", 0) if isinstance(train, dict) else 0
-    return planned, settings.get("delay"), settings.get("estimator", {}).get("name"), max(0, first)
+    rule, prompts = settings.get("estimator", {}).get("name"), settings.get("rollout", {}).get("prompts")
+    return _Plan(planned, settings.get("delay"), rule, max(0, first), prompts)
 
 
-def _uses(used: Sequence[Sequence[GroupRef]], metrics: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """How often groups were used, for delays that use one more than once."""
+def _uses(
+    used: Sequence[Sequence[GroupRef]], metrics: Sequence[dict[str, Any]], prompts: int | None
+) -> dict[str, float | None]:
+    """How often groups were used, for delays that use one more than once, and what became of the others."""
+    last, trained = metrics[-1] if metrics else {}, {group for groups in used for group in groups}
     return {
-        "groups_trained": len({group for groups in used for group in groups}),
+        "whole_batches": prompts is None or {*Counter(group.batch for group in trained).values()} <= {prompts},
+        "groups_trained": len(trained),
         "group_uses": sum(len(groups) for groups in used),
-        "uses_to_come": metrics[-1].get("rollouts/groups_waiting") if metrics else None,
+        "uses_to_come": last.get("rollouts/groups_waiting"),
+        "groups_in_flight": last.get("rollouts/groups_in_flight"),
+        "groups_set_aside": last.get(SET_ASIDE),
+        "set_aside_reward": last.get(SET_ASIDE_REWARD),
     }
 
 

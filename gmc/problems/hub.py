@@ -1,11 +1,13 @@
 """Rows of a data set that the `datasets` library loads: a hub name, or a folder of data files."""
 
 import logging
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gmc.errors import DataError, UsageError
-from gmc.hub import use_cache_when_unreachable
+from gmc.hub import is_offline, use_cache_when_unreachable
 from gmc.problems.rows import Row
 
 
@@ -26,13 +28,33 @@ def read_hub_rows(source: str, *, split: str | None) -> tuple[list[Row], str]:
     try:
         loaded = datasets.load_dataset(name, config)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(
-            f"{source}: could not load this data set ({type(error).__name__}: {reason}); without network, download its file "
-            "elsewhere and give that .jsonl, .json, .parquet or .csv file: --problems FILE, for a benchmark --bench-data FOLDER"
-        ) from error
+        raise _refusal(source, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}") from error
     chosen = _choose_split(source, {key: len(value) for key, value in loaded.items()}, split)
     return [Row(record, f"row {number}") for number, record in enumerate(_records(loaded[chosen]), start=1)], chosen
+
+
+def require_data_set(source: str) -> None:
+    """Raise `DataError` where the hub cannot be reached and no cache holds this data set. Imports nothing heavy."""
+    use_cache_when_unreachable()
+    name = source.partition(":")[0]
+    if is_offline() and not any(_caches(name)):
+        raise _refusal(source, "the hub cannot be reached, and it is not in the cache")
+
+
+def _caches(name: str) -> Iterator[Path]:
+    """Where the hub's client and the library keep a data set, as far as it is there."""
+    from huggingface_hub import constants
+
+    yield from Path(constants.HF_HUB_CACHE).glob(f"datasets--{name.replace('/', '--')}/snapshots/*")
+    kept = Path(os.environ.get("HF_DATASETS_CACHE", Path(constants.HF_HOME) / "datasets"))
+    yield from (path for path in kept.glob("*") if path.name.lower() == name.replace("/", "___").lower())
+
+
+def _refusal(source: str, reason: str) -> DataError:
+    return DataError(
+        f"{source}: could not load this data set ({reason}); without network, download its file "
+        "elsewhere and give that .jsonl, .json, .parquet or .csv file: --problems FILE, for a benchmark --bench-data FOLDER"
+    )
 
 
 def _choose_split(source: str, sizes: dict[str, int], split: str | None) -> str:

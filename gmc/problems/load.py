@@ -13,7 +13,7 @@ from gmc.problems import fields
 from gmc.problems.arithmetic import Split, arithmetic_problems
 from gmc.problems.base import Problem, ProblemSet
 from gmc.problems.checks import find_repetitions
-from gmc.problems.hub import read_hub_rows
+from gmc.problems.hub import read_hub_rows, require_data_set
 from gmc.problems.readers import READERS, read_rows
 from gmc.problems.rows import Row
 
@@ -78,20 +78,33 @@ def _arithmetic(source: str, split: str, count: int | None, seed: int, prepare: 
         raise DataError(f"{source}: {error}") from error
 
 
+def require_source(source: str) -> None:
+    """Raise `UsageError` for what can be no source of problems, `DataError` for a hub name that is out of reach."""
+    if source.partition(":")[0] != "arithmetic" and not _is_file(source) and not Path(source).is_dir():
+        require_data_set(source)
+
+
 def _read(source: str, split: str | None) -> tuple[list[Row], str]:
+    if _is_file(source):
+        if split is not None:
+            raise UsageError(f"--split {split}: {source} is one file and has no splits; leave --split out")
+        return read_rows(Path(source)), source
+    rows, chosen = read_hub_rows(source, split=split)
+    return rows, f"{source}:{chosen}"
+
+
+def _is_file(source: str) -> bool:
+    """Whether the source is a file, or else what `read_hub_rows` takes. Raises `UsageError` for what is neither."""
     path = Path(source)
     if not source.strip():
         raise UsageError("--problems is empty; give 'arithmetic', a file, or a hub name (owner/name)")
     if path.is_file():
-        if split is not None:
-            raise UsageError(f"--split {split}: {source} is one file and has no splits; leave --split out")
-        return read_rows(path), source
+        return True
     looks_like_file = path.suffix.lower() in READERS or source.startswith(("/", "./", "../", "~"))
     if re.search(r"\[.*\]$", source):
         raise UsageError(f"{source}: slices are not supported; name the file and limit the number of problems instead")
     if path.is_dir() or (not looks_like_file and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source)):
-        rows, chosen = read_hub_rows(source, split=split)
-        return rows, f"{source}:{chosen}"
+        return False
     if looks_like_file:
         raise UsageError(f"{source}: no such file")
     raise UsageError(f"{source}: not 'arithmetic', not a file here, and not a hub name (owner/name)")

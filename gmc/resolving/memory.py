@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PretrainedConfig
 
+from gmc.config.fields import EMBEDDED
 from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class
 from gmc.engines.registry import load_engine
 from gmc.errors import DataError, UsageError
 from gmc.estimators.base import Estimator
 from gmc.hub import use_cache_when_unreachable
-from gmc.models import EMBEDDED, embedded_model_path
+from gmc.models import embedded_model_path
 from gmc.resolving.build import COMPUTE_DTYPES, build_rule
 from gmc.resolving.checks import unshardable
 from gmc.resolving.resolve import FIT_MEMORY, SHARDING

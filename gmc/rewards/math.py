@@ -39,10 +39,7 @@ class Math(Reward):
             truncated=[sample.truncated for sample in samples],
             thinking=[opens_thinking(sample.prompt, sample.problem.question) for sample in samples],
         )
-        return [
-            Score(float(verdict.correct), verdict.status, verdict.prediction, note=f"tier {verdict.tier}")
-            for verdict in verdicts
-        ]
+        return [Score(float(verdict.correct), verdict.status, verdict.prediction, note=verdict.how) for verdict in verdicts]
 
     def close(self) -> None:
         self.grader.close()

@@ -237,8 +237,11 @@ class RunDirectory:
             )
 
     @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be the only trainer of this run. Raises `GmcError` naming the run and the holder's process when there is another."""
+    def lock(self, doing: str = "") -> Iterator[None]:
+        """Be the only trainer of this run. doing: what for, as `holder` says it.
+
+        Raises `GmcError` naming the run and the holder's process when there is another.
+        """
         make_directory(self.path)
         holder = self._lock_text()
         lock = filelock.FileLock(self.lock_file)
@@ -252,14 +255,14 @@ class RunDirectory:
             ) from error
         try:
             with disk_errors(self.lock_file):
-                self.lock_file.write_text(f"process {os.getpid()} on {platform.node()}\n", "utf-8")
+                self.lock_file.write_text(f"process {os.getpid()} on {platform.node()}{doing and f' ({doing})'}\n", "utf-8")
             self._remove_leftovers()
             yield
         finally:
             lock.release()
 
     def holder(self) -> str | None:
-        """Who works on the run now ("process 123 on HOST"), None for nobody. Needs to read the folder only."""
+        """Who works on the run now ("process 123 on HOST (gmc train)"), None for nobody. Needs to read the folder only."""
         text = self._lock_text()
         try:
             with open(self.lock_file, "rb") as file:

@@ -103,7 +103,7 @@ def train_run(
         directory = RunDirectory.for_training(
             path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
         )
-        resources.enter_context(directory.lock())
+        resources.enter_context(directory.lock(f"{settings.estimator['name']} at --delay {settings.delay}"))
         return directory
 
     with ExitStack() as resources:

@@ -102,7 +102,7 @@ class Session:
         metrics["noise/response_spread"] = noise.response_spread
         if not self._noise_reported:
             self._noise_reported = True
-            log.info("%s", noise)
+            noise.log_to(log)
 
     def publish_again(self) -> None:
         """After a resume: publish what a kill between checkpoint and publication may have left out."""

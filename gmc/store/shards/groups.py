@@ -51,6 +51,11 @@ def sampled_length(row: Rollout) -> int:
     return len(row.response_token_ids) if row.response_mask is None else sum(row.response_mask)
 
 
+def versions_of(row: Rollout) -> list[int]:
+    """The policy versions that sampled a response, ascending: one, or several where weights changed while it was made."""
+    return sorted(set(sampled(row, row.token_versions))) if row.token_versions else [row.policy_version]
+
+
 def in_groups(rows: Sequence[Rollout]) -> list[list[Rollout]]:
     """The rows of one batch, ordered by group, as its P groups."""
     groups_PG: list[list[Rollout]] = [[] for _ in range(rows[-1].group + 1)]

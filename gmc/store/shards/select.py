@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gmc.errors import UsageError
 from gmc.store.run_directory import rollout_name
-from gmc.store.shards.groups import sampled_length
+from gmc.store.shards.groups import sampled_length, versions_of
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import scan
@@ -24,8 +24,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which rollouts are looked at. batch, version: of launch and of the policy; problem, status: as they stand in the shard;
-    contains: text that the response holds. None or empty: any."""
+    """Which rollouts are looked at. batch, version: of launch and of a policy that sampled it; problem, status: as they stand
+    in the shard; contains: text that the response holds. None or empty: any."""
 
     batch: int | None = None
     version: int | None = None
@@ -36,7 +36,7 @@ class Wanted:
     def __call__(self, row: Rollout) -> bool:
         """Whether a rollout is among them."""
         return (
-            (self.version is None or row.policy_version == self.version)
+            (self.version is None or self.version in versions_of(row))
             and self.problem in ("", row.problem_id)
             and self.status in ("", row.status)
             and self.contains in row.response
