@@ -9,7 +9,7 @@ from transformers import Qwen3Config
 from gmc.resolving.memory import GIB, GPUS, fitted_plan
 from gmc.resolving.resolve import resolve_settings
 
-pytestmark = [pytest.mark.unit, pytest.mark.slow]
+pytestmark = [pytest.mark.train, pytest.mark.slow]
 
 RECIPES = sorted(Path(__file__).parent.parent.glob("recipes/*-qwen3-*.toml"))
 # Hidden and intermediate size, layers, heads, tied head: from the models' configs (Qwen3 technical report, arXiv 2505.09388).

@@ -15,7 +15,7 @@ PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16]]
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture(scope="module", params=DEVICES)
 def model(request):
     model = tiny_model()
     model.network.to(request.param)
@@ -46,7 +46,7 @@ DOUBLES = {
 }
 
 
-@pytest.fixture(params=["private kernel", *DOUBLES])
+@pytest.fixture
 def kernel(request, monkeypatch):
     """torch with its private flash kernel, and releases to come: without it, or with one that changed."""
     if request.param in DOUBLES:
@@ -72,7 +72,7 @@ def test_the_kernel_is_found_whatever_the_caller_has_set():
         attention.flash_kernels.cache_clear()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def responses(model):
     groups = TransformersEngine(model).generate(PROMPTS, group_size=4, sampling=Sampling(max_tokens=24), seeds=[1, 2, 3])
     return [[completion.token_ids for completion in group] for group in groups]
@@ -90,24 +90,40 @@ def literal_logp(model, responses):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("token_budget", [4096, 40])
-def test_scores_and_gradients_equal_the_stock_forward(model, kernel, responses, token_budget, checkpointing):
+@pytest.fixture(scope="module")
+def stock(model, responses):
+    """Log-probs by stock forward passes, a gradient of them, and what it is for each parameter."""
     expected_BT = literal_logp(model, responses)
     grad_BT = torch.randn(expected_BT.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
     model.network.zero_grad()
     expected_BT.backward(grad_BT)
-    expected = {name: parameter.grad.clone() for name, parameter in model.network.named_parameters()}
-    scorer = Scorer(model, token_budget=token_budget, checkpointing=checkpointing)
+    return expected_BT.detach(), grad_BT, {name: one.grad.clone() for name, one in model.network.named_parameters()}
+
+
+def require_stock(model, responses, stock, **settings):
+    expected_BT, grad_BT, expected = stock
+    scorer = Scorer(model, **settings)
     assert scorer.shares_prompts
     current = scorer.forward(PROMPTS, responses)
     assert torch.equal(current.logp_BT, scorer.score(PROMPTS, responses).logp_BT)
-    assert current.logp_BT.cpu() == pytest.approx(expected_BT.detach().cpu(), abs=1e-4)
+    assert current.logp_BT.cpu() == pytest.approx(expected_BT.cpu(), abs=1e-4)
     model.network.zero_grad()
     current.backward(grad_BT)
     largest = max(gradient.norm() for gradient in expected.values())
     for name, parameter in model.network.named_parameters():
         assert (parameter.grad - expected[name]).norm() <= 1e-4 * max(expected[name].norm(), largest / 10), name
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("token_budget", [4096, 40])
+@pytest.mark.parametrize("kernel", ["private kernel", "no forward"], indirect=True)
+def test_scores_and_gradients_equal_the_stock_forward(model, kernel, responses, stock, token_budget, checkpointing):
+    require_stock(model, responses, stock, token_budget=token_budget, checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize("kernel", [name for name in DOUBLES if name != "no forward"], indirect=True)
+def test_a_kernel_that_changed_is_not_used(model, kernel, responses, stock):
+    require_stock(model, responses, stock)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

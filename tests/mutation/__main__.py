@@ -1,37 +1,38 @@
 """`python -m tests.mutation [--each N] [--only PATTERN] --results FILE`: run the sample, and go on after a stop.
 
-A warm process has imported what is slow; each mutant runs in a child of it, whose import of the one module gives the mutated
-source. Run it in a clone, so that nobody edits the code meanwhile.
+A warm process has imported what is slow and does not import the file; each mutant runs in a child of it, whose import of the
+one module gives the mutated source, against the tests that run the lines that it changes. Run it in a clone, so that nobody
+edits the code meanwhile.
 """
 
 import argparse
 import fnmatch
 import importlib.abc
 import importlib.util
-import io
+import itertools
 import json
 import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hypothesis
-import pytest
-import torch
+import torch  # noqa: F401
 import transformers  # noqa: F401
 
+from tests.mutation.reach import ROOT, Reach, reach_of, run_tests
 from tests.mutation.sample import Mutant, mutants_of
 from tests.mutation.subjects import SUBJECTS
 
-ROOT = Path(__file__).parents[2]
-SHORTEST_LIMIT = 20
-"""Seconds of processor time that a mutant may take at least; the clock on the wall may run ten times as long."""
+LIMIT = 60
+"""Seconds of processor time that a mutant may take; the clock on the wall may run ten times as long."""
 
 
 class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
@@ -51,39 +52,29 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 
 class Runner:
-    """Runs versions of one file against its tests: the test file that has caught most so far comes first."""
+    """Runs versions of one file against the tests that reach what they change."""
 
-    def __init__(self, file: str, tests: Sequence[str]) -> None:
-        self._file, self._tests = file, list(tests)
-        self._caught: Counter[str] = Counter()
+    def __init__(self, file: str, reach: Reach) -> None:
+        self._file, self._reach = file, reach
 
-    def baseline(self, source: str) -> float:
-        """Processor seconds of the tests on the file as it is; what they import from elsewhere is imported here, once."""
-        reading, writing = os.pipe()
-        outcome, seconds = self.run(source, 900, writing)
-        os.close(writing)
-        if outcome != "survived":
-            raise RuntimeError(f"{self._file}: {outcome} without a mutation, by {' '.join(self._caught) or self._tests}")
-        with os.fdopen(reading) as names:
-            for name in names.read().split():
-                with suppress(Exception):
-                    importlib.import_module(name)
-        self._tests = [test for test in self._tests if self._reaches(test)]
-        return seconds
+    def prepare(self) -> None:
+        """Import here, once, whatever the tests import and does not itself import the file."""
+        missing = _Mutated(_module(self._file), str(ROOT / self._file), "raise ImportError")
+        sys.meta_path.insert(0, missing)
+        for name in self._reach.modules:
+            with suppress(Exception):
+                importlib.import_module(name)
+        sys.meta_path.remove(missing)
 
-    def _reaches(self, test: str) -> bool:
-        """Whether a test file fails when the module cannot be imported; one that passes can catch nothing."""
-        return Runner(self._file, [test]).run("raise ImportError", 900)[0] != "survived"
-
-    def run(self, source: str, limit: int, modules_to: int | None = None) -> tuple[str, float]:
-        """("killed" | "survived" | "timeout", processor seconds). limit: seconds of processor time."""
-        tests = sorted(self._tests, key=lambda name: -self._caught[name])
+    def run(self, source: str, lines: Collection[int]) -> tuple[str, float]:
+        """("killed" | "survived" | "timeout", processor seconds). lines: those that differ from the file."""
+        tests = self._reach.of(lines)
         child = os.fork()
         if child == 0:
             os.setsid()
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-            os._exit(_child(self._file, source, tests, modules_to))
-        ends = time.monotonic() + 10 * limit
+            resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+            os._exit(_child(self._file, source, tests))
+        ends = time.monotonic() + 10 * LIMIT
         while time.monotonic() < ends:
             done, status, used = os.wait4(child, os.WNOHANG)
             if done:
@@ -95,33 +86,18 @@ class Runner:
         code, seconds = os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
         if code == -signal.SIGTERM:
             sys.exit("stopped from outside: that catches no mutant")
-        if 0 < code <= len(tests):
-            self._caught[tests[code - 1]] += 1
         stopped = code in (-signal.SIGKILL, -signal.SIGXCPU)
         return "timeout" if stopped else "killed" if code else "survived", seconds
 
 
-def _child(file: str, source: str, tests: Sequence[str], modules_to: int | None) -> int:
-    """0, or the number of the test file that failed, from 1."""
-    sys.path.insert(0, str(ROOT))
-    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    sys.meta_path.insert(0, _Mutated(module, str(ROOT / file), source))
-    hypothesis.settings.register_profile("mutation", max_examples=10, derandomize=True, database=None, deadline=None)
-    hypothesis.settings.load_profile("mutation")
-    torch.set_num_threads(1)
-    arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no", "-m", "not slow"]
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        for number, name in enumerate(tests, 1):
-            try:
-                code = pytest.main([*arguments, str(ROOT / "tests" / name)])
-            except BaseException:
-                code = 1
-            if code:
-                return number
-    if modules_to is not None:
-        installed = [name for name, loaded in sys.modules.items() if "site-packages" in str(getattr(loaded, "__file__", ""))]
-        os.write(modules_to, "\n".join(installed).encode()[:60_000])
-    return 0
+def _module(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _child(file: str, source: str, tests: Sequence[Sequence[str]]) -> int:
+    """0 where all of the tests passed."""
+    sys.meta_path.insert(0, _Mutated(_module(file), str(ROOT / file), source))
+    return int(any(run_tests(part) for part in tests if part))
 
 
 def main() -> None:
@@ -137,17 +113,32 @@ def main() -> None:
         return _print_table(records)
     seen = {record["key"] for record in records}
     os.chdir(ROOT)
-    done: set[Path] = set()
-    for pattern, names in SUBJECTS.items():
-        tests = [name for name in names if (ROOT / "tests" / name).exists()]
-        for path in sorted(set(ROOT.glob(pattern)) - done):
-            done.add(path)
-            file = str(path.relative_to(ROOT))
-            if fnmatch.fnmatch(file, options.only):
-                try:
-                    _run_file(file, path.read_text("utf-8"), tests, options.each, seen, options.results)
-                except RuntimeError as error:
-                    print(error, flush=True)
+    sys.path.insert(0, str(ROOT))
+    done: set[str] = set()
+    for tests, patterns in itertools.groupby(SUBJECTS, lambda pattern: SUBJECTS[pattern]):
+        found = [str(path.relative_to(ROOT)) for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+        files = [file for file in found if file not in done and fnmatch.fnmatch(file, options.only)]
+        done |= set(found)
+        todo = {file: left for file in files if (left := _left(file, options.each, seen))}
+        if todo:
+            with tempfile.TemporaryDirectory() as folder:
+                reaches = reach_of(list(todo), tests, Path(folder))
+            for file, mutants in todo.items():
+                _apart(partial(_run_file, file, mutants, reaches[file], options.results))
+
+
+def _left(file: str, each: int, seen: Collection[str]) -> list[Mutant]:
+    return [mutant for mutant in mutants_of(file, (ROOT / file).read_text("utf-8"), each) if mutant.key not in seen]
+
+
+def _apart(work: Callable[[], None]) -> None:
+    """Do the work in a process of its own: what one file's baseline imports must not be there for the next file."""
+    child = os.fork()
+    if child == 0:
+        work()
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit("stopped")
 
 
 def _print_table(records: Sequence[Mapping[str, Any]]) -> None:
@@ -161,25 +152,22 @@ def _print_table(records: Sequence[Mapping[str, Any]]) -> None:
         print(f"| {file} | {total} | {killed + timeout} | {100 * (killed + timeout) / max(1, total):.0f} % |")
 
 
-def _run_file(file: str, source: str, tests: Sequence[str], each: int, seen: set[str], results: Path) -> None:
-    chosen = [mutant for mutant in mutants_of(file, source, each) if mutant.key not in seen]
-    if not chosen:
-        return
-    runner = Runner(file, tests)
-    baseline = runner.baseline(source)
-    print(f"{file}: {len(chosen)} mutants, tests take {baseline:.1f} s", flush=True)
-    for mutant in chosen:
-        outcome, seconds = runner.run(mutant.source, max(SHORTEST_LIMIT, int(4 * baseline)))
-        _record(results, mutant, source, outcome, round(seconds, 1))
-
-
-def _record(results: Path, mutant: Mutant, source: str, outcome: str, seconds: float) -> None:
-    pairs = zip(source.splitlines(), mutant.source.splitlines(), strict=False)
-    line, (old, new) = next((number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1])
-    change = {"line": line, "old": old.strip(), "new": new.strip()}
-    record = {"key": mutant.key, "file": mutant.file, **change, "outcome": outcome, "cpu_seconds": seconds}
-    with results.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(record) + "\n")
+def _run_file(file: str, mutants: Sequence[Mutant], reach: Reach, results: Path) -> None:
+    print(f"{file}: {len(mutants)} mutants", flush=True)
+    source = (ROOT / file).read_text("utf-8")
+    runner = Runner(file, reach)
+    runner.prepare()
+    if runner.run(source, range(1, len(source.splitlines()) + 1))[0] != "survived":
+        sys.exit(f"{file}: a test fails without a mutation")
+    for mutant in mutants:
+        pairs = itertools.zip_longest(source.splitlines(), mutant.source.splitlines(), fillvalue="")
+        changed = {line: pair for line, pair in enumerate(pairs, 1) if pair[0] != pair[1]}
+        outcome, seconds = runner.run(mutant.source, changed)
+        line, (old, new) = next(iter(changed.items()))
+        change = {"line": line, "old": old.strip(), "new": new.strip()}
+        record = {"key": mutant.key, "file": file, **change, "outcome": outcome, "cpu_seconds": round(seconds, 1)}
+        with results.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":

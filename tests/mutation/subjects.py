@@ -58,7 +58,7 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/evaluation/compare.py": STATISTICS,
     "gmc/evaluation/majority.py": ["test_evaluation_benchmarks.py"],
     "gmc/evaluation/arms.py": STATISTICS,
-    "gmc/simulator/statistics.py": ["test_simulate_delays.py", "test_simulate_cluster.py", "test_simulate_command.py"],
+    "gmc/simulator/statistics.py": ["test_simulate_delays.py"],
     "gmc/store/files.py": ["test_files.py"],
 }
 """Pattern of files to their tests; the first pattern that fits a file holds."""
