@@ -18,7 +18,7 @@ from gmc.live.follow import BatchCounts, Follower, Work
 from gmc.live.frontier import Frontier
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
-from gmc.store.files import append_jsonl, fsync_file, read_jsonl, ready_directory, write_json
+from gmc.store.files import append_jsonl, fsync_file, is_ready, read_jsonl, ready_directory, write_json
 from gmc.store.logs import UsedBatches, cut_log, read_used
 from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
 
@@ -26,7 +26,7 @@ from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
 def publish(run: RunDirectory, version: int) -> None:
     """A policy folder with nothing in it but its record."""
     path = run.policies / policy_name(version)
-    if not path.exists():
+    if not is_ready(path):
         with ready_directory(path) as folder:
             record = {"run_id": run.run_id, "version": version, "weights_hash": "", "base_model": "", "gmc_version": ""}
             write_json(folder / "gmc.json", record)
@@ -50,7 +50,7 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
 
 def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: int) -> None:
     """Train or resume: checkpoints hold only their update index; every update that is due publishes after its checkpoint."""
-    saved = [int(path.name[1:]) for path in run.checkpoints.glob("u*")]
+    saved = [int(path.name[1:]) for path in run.checkpoints.glob("u*") if is_ready(path)]
     version = max(saved, default=0)
     with run.lock():
         cut_log(run.used, version)

@@ -28,13 +28,18 @@ SECONDS = 60
 
 def forked(work: Callable[[], Any], report: Path) -> tuple[int, Any]:
     """Run `work` in a fork; its exit status and what it returned or raised, as JSON through `report`."""
+    _, status = os.waitpid(begun(work, report), 0)
+    told = json.loads(report.read_text("utf-8") or "null") if report.exists() else None
+    return os.waitstatus_to_exitcode(status), told
+
+
+def begun(work: Callable[[], Any], report: Path) -> int:
+    """Have a fork do `work`, as `forked` does; its process number."""
     report.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
         _end(work, report)
-    _, status = os.waitpid(child, 0)
-    told = json.loads(report.read_text("utf-8") or "null") if report.exists() else None
-    return os.waitstatus_to_exitcode(status), told
+    return child
 
 
 def _end(work: Callable[[], Any], report: Path) -> None:

@@ -18,10 +18,10 @@ from gmc.live.claims import read_ledger
 from gmc.store.logs import read_used
 from gmc.store.run_directory import ROLLOUT_NAME, RunDirectory
 from tests import live_processes
-from tests.chaos.drive import Tried, by_thread, ended_badly, forked
+from tests.chaos.drive import Tried, begun, by_thread, ended_badly, forked
 from tests.chaos.shim import Place, Shim
 
-UPDATES, LEASE = 4, 0.4
+UPDATES, LEASE = 3, 0.4
 PATIENCE = 60
 """Seconds within which the other one must end."""
 
@@ -75,10 +75,7 @@ class LiveBench:
         return path
 
     def _beside(self, work: Callable[[], Any]) -> int:
-        child = os.fork()
-        if child == 0:
-            os._exit(forked(work, self._scratch / "beside.json")[0])
-        return child
+        return begun(work, self._scratch / "beside.json")
 
     def harm(self, kind: str, place: Place) -> Tried:
         """One harm to one, while the other works on."""
@@ -95,7 +92,8 @@ class LiveBench:
         if code:
             code, told = forked(lambda: self._harmed(path), self._scratch / "report.json")
             found += [f"cannot go on: {told}"] if code else []
-        return Tried(mark.exists(), found + self._ended(other) + _broken_promises(path))
+        found += self._ended(other)
+        return Tried(mark.exists(), found or _broken_promises(path))
 
     def _ended(self, other: int) -> list[str]:
         deadline = time.monotonic() + PATIENCE
