@@ -40,12 +40,21 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
         record = json.loads((folder / "gmc.json").read_text("utf-8"))
         loaded.append(record["version"])
 
-    def make_batch(batch: int, version: int, path: Path) -> BatchCounts:
-        time.sleep(seconds * random.Random(batch).uniform(0.5, 1.5))
-        write_json(path, {"batch": batch, "version": version, "loaded": loaded[-1]})
-        return BatchCounts(responses=4, tokens=40, version=version)
+    class Batch:
+        def __init__(self, batch: int, version: int) -> None:
+            self.record = {"batch": batch, "version": version, "loaded": loaded[-1]}
+            self.rest = seconds * random.Random(batch).uniform(0.5, 1.5) / 2
 
-    Follower(run, Work(load_policy, make_batch), max_ahead=max_ahead, lease_seconds=lease).follow()
+        def sample(self) -> int:
+            time.sleep(self.rest)
+            return self.record["version"]
+
+        def finish(self, path: Path) -> BatchCounts:
+            time.sleep(self.rest)
+            write_json(path, self.record)
+            return BatchCounts(responses=4, tokens=40)
+
+    Follower(run, Work(load_policy, Batch, at_once=2), max_ahead=max_ahead, lease_seconds=lease).follow()
 
 
 def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: int) -> None:

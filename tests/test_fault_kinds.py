@@ -14,7 +14,7 @@ import torch
 from shard_samples import write_sample
 
 from gmc.errors import DataError, GmcError
-from gmc.generation.following import _PolicyWork
+from gmc.generation.following import PolicyWork
 from gmc.live.claims import Claims
 from gmc.live.heartbeats import HeartbeatWriter, Watcher, read_heartbeats
 from gmc.models import load_model, weights_hash
@@ -272,7 +272,7 @@ def test_a_follower_with_another_tokenizer_starts_no_batch(tmp_path):
     maker = SimpleNamespace(
         model=model, metadata=lambda version, published: SimpleNamespace(weights_hash=weights_hash(model.weights()))
     )
-    work = _PolicyWork(maker, tmp_path)
+    work = PolicyWork(maker, tmp_path)
     work.load_policy(folder)
     info = files.read_json(folder / "gmc.json")
     files.write_json(folder / "gmc.json", {**info, "tokenizer_hash": "0" * 64})

@@ -8,11 +8,12 @@ from training_runs import small_settings
 
 from gmc.config.settings import RunSettings
 from gmc.errors import UsageError
-from gmc.generation.following import _PolicyWork, follow_run
-from gmc.generation.in_flight import Swaps, make_in_flight
+from gmc.generation.following import PolicyWork, follow_run
+from gmc.generation.in_flight import Swaps, sample_in_flight
 from gmc.models import load_model
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_settings
+from gmc.rollouts import flying
 from gmc.store.policies import publish_policy
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_shard
@@ -70,7 +71,9 @@ def test_staleness_and_mismatch_are_two_exact_factors(tmp_path, keep_cache, at_e
                 parameter.copy_(moved(first, versions[-1])[name])
         return versions[-1]
 
-    rows, last = make_in_flight(maker, 0, 3, Swaps(newer, load, keep_cache))
+    one, last = sample_in_flight(maker, 0, 3, Swaps(newer, load, keep_cache))
+    assert flying.reward(maker, one, last, flying.read(maker, one)) == [0, 1, 2, 3]
+    rows = one.rows
     assert last == versions[-1] > 5
     reference = {}
     for version in versions:
@@ -82,7 +85,7 @@ def test_staleness_and_mismatch_are_two_exact_factors(tmp_path, keep_cache, at_e
     mismatch = 0.0
     for row in rows:
         own = [3 + token // EVERY for token in range(len(row.response_token_ids))]
-        assert (row.token_versions or [3] * len(own)) == own
+        assert row.token_versions == own
         assert row.finish_reason in ("stop", "length")
         assert row.status
         logp = {version: logp_of(reference[version], row) for version in set(own)}
@@ -91,7 +94,7 @@ def test_staleness_and_mismatch_are_two_exact_factors(tmp_path, keep_cache, at_e
         apart = [abs(engine - trainer) for engine, trainer in zip(row.engine_logprobs, wanted, strict=True)]
         assert max(apart[:EVERY]) < 5e-5
         mismatch = max([mismatch, *apart[EVERY:]])
-    assert any(row.token_versions for row in rows)
+    assert any(flying.versions_of(row) for row in rows)
     assert (mismatch > 1e-2) if keep_cache else (mismatch < 5e-5)
 
 
@@ -105,7 +108,7 @@ def test_a_follower_takes_policies_as_they_are_published_and_writes_one_shard(tm
     trainer = load_model("embedded")
     first = {name: value.clone() for name, value in trainer.weights().items()}
     publish_policy(trainer, run.policies, 0, run.run_id)
-    work = _PolicyWork(maker, run.policies)
+    work = PolicyWork(maker, run.policies)
     work.load_policy(run.policies / "v000000")
     score, published = maker.scorer.score, []
 
@@ -123,9 +126,11 @@ def test_a_follower_takes_policies_as_they_are_published_and_writes_one_shard(tm
     publish_meanwhile([[1]], [[[2], [2]]], [[None, None]])  # one is there before anything is sampled
     path = run.rollouts / "b000000-v000000.parquet"
     started = time.time()
-    counts = work.make_batch(0, 0, path)
+    batch = work.begin(0, 0)
+    assert batch.sample() == 2
+    counts = batch.finish(path)
     shard = read_shard(path, run_id=run.run_id)
-    assert (counts.version, counts.responses) == (2, 16)
+    assert counts.responses == 16
     assert (shard.metadata.weights_hash, shard.metadata.reward_log) == ("", {"tries": 1.5})
     assert {version for row in shard.rollouts for version in row.token_versions or [0]} == {0, 2}
     assert {row.policy_version for row in shard.rollouts} == {0}

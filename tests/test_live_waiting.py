@@ -34,14 +34,23 @@ def _shard(run: RunDirectory, batch: int, version: int = 0) -> None:
     (run.rollouts / rollout_name(batch, version)).write_text("shard", "utf-8")
 
 
-def _follow(
-    run: RunDirectory, batches: int, load: Callable[[Path], None] = lambda folder: None, *, max_ahead: int = 8
-) -> Follower:
-    """Follow until `batches` batches are made."""
+class _Batch:
+    def __init__(self, batch: int, version: int) -> None:
+        self._version = version
+
+    def sample(self) -> int:
+        return self._version
+
+    def finish(self, path: Path) -> BatchCounts:
+        return BatchCounts(path.write_text("shard", "utf-8"), 7)
+
+
+def _follow(run: RunDirectory, batches: int, load: Callable[[Path], None] = lambda folder: None) -> None:
+    """Follow until `batches` batches are made; no more than those may be ahead of training."""
     follower = Follower(
         run,
-        Work(load, lambda batch, version, path: BatchCounts(path.write_text("shard", "utf-8"), 7, version)),
-        max_ahead=8,
+        Work(load, _Batch),
+        max_ahead=batches,
         lease_seconds=5.0,
         name="tester",
     )

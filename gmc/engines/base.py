@@ -6,6 +6,7 @@ Token ids go in and token ids come out: decoding and encoding again changes toke
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -80,7 +81,7 @@ class Engine(ABC):
     trainer's own tensors; if not, each new policy goes through `load_weights`. extends: whether it has `extend` and `flight`.
     takes_adapters: whether `load_weights` takes those of a model that has an adapter. own_processes: whether it starts
     processes, which torchrun's environment confuses. seedable: whether seeds decide what is sampled, so that a resumed run
-    samples the same responses.
+    samples the same responses. at_once: calls of `begin` that move on together.
     """
 
     name: ClassVar[str]
@@ -90,6 +91,7 @@ class Engine(ABC):
     own_processes: ClassVar[bool] = False
     seedable: ClassVar[bool] = True
     extends: ClassVar[bool] = False
+    at_once: ClassVar[int] = 1
 
     version: str
     context_tokens: int | None = None
@@ -122,6 +124,15 @@ class Engine(ABC):
         the same call on the same machine it is the same, byte for byte. `progress` is called with the number of newly
         finished responses. Raises `UsageError` for a prompt that leaves no room in the model's context.
         """
+
+    def begin(
+        self, prompts: Sequence[Sequence[int]], *, group_size: int, sampling: Sampling, seeds: Sequence[int]
+    ) -> Callable[[], list[list[Completion]]]:
+        """Have responses sampled as `generate` does, without waiting for them: what is returned waits, and gives them.
+
+        Weights may be loaded when all that began has been waited for. The default samples nothing before that.
+        """
+        return partial(self.generate, prompts, group_size=group_size, sampling=sampling, seeds=seeds)
 
     def extend(
         self,

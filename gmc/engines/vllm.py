@@ -37,6 +37,7 @@ class VllmEngine(Engine):
     shares_weights = False
     takes_adapters = True
     own_processes = True
+    at_once = 2
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class VllmEngine(Engine):
         self._reference: Tensor | None = None
         self._usual_rms: float | None = None
         self._calls = self._handovers = 0
+        self._finished: dict[str, Any] = {}
         self._llm: Any = start_vllm(
             model,
             dtype=compute_dtype or torch.float32,
@@ -101,7 +103,15 @@ class VllmEngine(Engine):
         """
         check_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
         requests = [self._parameters(sampling, group_size, seed) for seed in seeds]
-        return self._complete(prompts, requests, sampling, progress)
+        return self._wait(self._add(prompts, requests), sampling, progress)
+
+    def begin(
+        self, prompts: Sequence[Sequence[int]], *, group_size: int, sampling: Sampling, seeds: Sequence[int]
+    ) -> Callable[[], list[list[Completion]]]:
+        """As `generate`, in two steps: whatever has begun is sampled together, whoever waits."""
+        check_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
+        names = self._add(prompts, [self._parameters(sampling, group_size, seed) for seed in seeds])
+        return lambda: self._wait(names, sampling, None)
 
     def resume(
         self, contexts: Sequence[Sequence[int]], *, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int]
@@ -111,28 +121,28 @@ class VllmEngine(Engine):
         for context, turn, seed in zip(contexts, turns, seeds, strict=True):
             check_requests([context], 1, turn, [seed], self.max_model_len, self._model.source)
         requests = [self._parameters(turn, 1, seed) for turn, seed in zip(turns, seeds, strict=True)]
-        return [completion for (completion,) in self._complete(contexts, requests, sampling, None)]
+        return [completion for (completion,) in self._wait(self._add(contexts, requests), sampling, None)]
 
-    def _complete(
-        self,
-        prompts: Sequence[Sequence[int]],
-        requests: Sequence[Any],
-        sampling: Sampling,
-        progress: Callable[[int], None] | None,
-    ) -> list[list[Completion]]:
-        engine = self._llm.llm_engine
+    def _add(self, prompts: Sequence[Sequence[int]], requests: Sequence[Any]) -> list[str]:
+        """Hand requests to the engine; returns their names."""
         self._calls += 1
-        for index, (prompt, params) in enumerate(zip(prompts, requests, strict=True)):
-            engine.add_request(f"{self._calls}-{index}", {"prompt_token_ids": list(prompt)}, params)
-        completions: list[list[Completion]] = [[] for _ in prompts]
-        while engine.has_unfinished_requests():
-            for output in engine.step():
+        names = [f"{self._calls}-{index}" for index in range(len(prompts))]
+        for name, prompt, params in zip(names, prompts, requests, strict=True):
+            self._llm.llm_engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
+        return names
+
+    def _wait(self, names: Sequence[str], sampling: Sampling, progress: Callable[[int], None] | None) -> list[list[Completion]]:
+        """Step until these requests are finished. Others that move on meanwhile wait in `_finished` for whoever asks."""
+        missing = set(names) - self._finished.keys()
+        while missing:
+            for output in self._llm.llm_engine.step():
                 if output.finished:
-                    index = int(output.request_id.split("-")[1])
-                    completions[index] = [self._completion(sample, sampling) for sample in output.outputs]
-                    if progress is not None:
+                    self._finished[output.request_id] = output
+                    if output.request_id in missing and progress is not None:
                         progress(len(output.outputs))
-        return completions
+                    missing.discard(output.request_id)
+        outputs = [self._finished.pop(name) for name in names]
+        return [[self._completion(sample, sampling) for sample in output.outputs] for output in outputs]
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take these weights in place and prove it.

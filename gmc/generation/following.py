@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +12,18 @@ import torch
 from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import DataError, GmcError
-from gmc.generation.in_flight import Swaps, make_in_flight
-from gmc.live.follow import BatchCounts, Follower, Work, require_own
+from gmc.generation.batches import FollowedBatch, InFlightBatch, StagedBatch, WholeBatch
+from gmc.generation.in_flight import Swaps
+from gmc.live.follow import Follower, Work, require_own
 from gmc.live.heartbeats import new_name
 from gmc.models import load_model, tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_in_flight
 from gmc.rollouts.maker import RolloutMaker
-from gmc.rollouts.resampling import Made
 from gmc.store.files import is_ready
 from gmc.store.policies import list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory
-from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.rollout import Rollout, ShardMetadata
-from gmc.store.shards.writer import write_shard
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +49,10 @@ def follow_run(
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
         resources.callback(maker.reward.close)
-        work = _PolicyWork(maker, run.policies)
+        work = PolicyWork(maker, run.policies)
         follower = Follower(
             run,
-            Work(work.load_policy, work.make_batch),
+            Work(work.load_policy, work.begin, work.at_once),
             max_ahead=settings.live.max_ahead,
             lease_seconds=settings.live.lease_seconds,
             name=name,
@@ -73,19 +70,31 @@ def follow_run(
     }
 
 
-class _PolicyWork:
-    """Loads policies into the maker's model and makes batches with it."""
+class PolicyWork:
+    """Loads policies into the maker's model and begins batches with it."""
 
     def __init__(self, maker: RolloutMaker, policies: Path) -> None:
         self._maker, self._policies = maker, policies
         self._metadata: ShardMetadata | None = None
+        self._last: FollowedBatch | None = None
         self._noise_reported = False
+
+    @property
+    def at_once(self) -> int:
+        """How many batches the engine samples at once."""
+        return 1 if self._whole or self._maker.settings.live.in_flight else self._maker.engine.at_once
+
+    @property
+    def _whole(self) -> bool:
+        return self._maker.settings.rollout.resample_equal > 0 or self._maker.environment.replies
 
     def load_policy(self, folder: Path) -> None:
         """Put the published weights in place. Raises `DataError` when they are not those that the policy's record names."""
         info = read_policy_info(folder)
         self._require_tokenizer(folder, info.tokenizer_hash)
         published = load_model(folder).weights()
+        if self._last is not None:
+            self._last.scored.wait()
         with torch.no_grad():
             for name, parameter in self._maker.model.weights().items():
                 parameter.copy_(published[name])
@@ -106,34 +115,22 @@ class _PolicyWork:
                 "both the same revision of the model, for example one folder"
             )
 
-    def make_batch(self, batch: int, version: int, path: Path) -> BatchCounts:
-        """Make launch batch `batch` and write its shard, with the wall-clock seconds between which it was made."""
+    def begin(self, batch: int, version: int) -> FollowedBatch:
+        """Launch batch `batch` with the policy that was loaded last."""
         assert self._metadata is not None
-        launched_at, metadata = time.time(), self._metadata
+        given = (self._maker, batch, version, self._metadata, self._report_noise)
         if self._maker.settings.live.in_flight:
-            rows, last = self._make_in_flight(batch, version)
-            made = Made(rows)
-            if last != version:  # several policies made it
-                metadata = replace(metadata, weights_hash="")
-        else:
-            made, last = self._maker.make(batch, version), version
-        rows, ready_at = made.rows, time.time()
-        for row in rows:
-            row.launched_at, row.ready_at = launched_at, ready_at
-        logged = dict(self._maker.reward.metrics())
-        write_shard(path, rows, replace(metadata, set_aside=made.set_aside, reward_log=logged))
+            return InFlightBatch(*given, self._swaps(version))
+        self._last = WholeBatch(*given) if self._whole else StagedBatch(*given)
+        return self._last
+
+    def _report_noise(self, rows: list[Rollout]) -> None:
         if not self._noise_reported:
             self._noise_reported = True
             if noise := measure_noise(rows):
                 noise.log_to(log)
-        size = self._maker.settings.rollout.group_size
-        return BatchCounts(
-            len(rows) + size * len(made.set_aside),
-            sum(sampled_length(row) for row in rows) + sum(group.tokens for group in made.set_aside),
-            last,
-        )
 
-    def _make_in_flight(self, batch: int, version: int) -> tuple[list[Rollout], int]:
+    def _swaps(self, version: int) -> Swaps:
         held = version
 
         def newer() -> bool:
@@ -153,5 +150,4 @@ class _PolicyWork:
             held = found
             return held
 
-        keep = self._maker.settings.live.in_flight_cache == "kept"
-        return make_in_flight(self._maker, batch, version, Swaps(newer, load, keep))
+        return Swaps(newer, load, self._maker.settings.live.in_flight_cache == "kept")

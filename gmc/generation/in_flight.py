@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gmc.engines.base import Partial
 from gmc.rollouts import flying
 from gmc.rollouts.flying import FlyingBatch
 from gmc.rollouts.maker import RolloutMaker
-from gmc.store.shards.rollout import Rollout
 
 LOOK_SECONDS = 0.2
 """How often a follower looks for a newer policy while it samples."""
@@ -24,8 +23,8 @@ class Swaps:
     keep_cache: bool
 
 
-def make_in_flight(maker: RolloutMaker, batch: int, version: int, swaps: Swaps) -> tuple[list[Rollout], int]:
-    """The rows of launch batch `batch`, begun by `version`, and the version that ended it.
+def sample_in_flight(maker: RolloutMaker, batch: int, version: int, swaps: Swaps) -> tuple[FlyingBatch, int]:
+    """Launch batch `batch`, begun by `version`, sampled and scored but not rewarded, and the version that ended it.
 
     Finished tokens keep their version and the engine's log-probs. What weights have sampled is scored under them before they
     are replaced, so a trainer log-prob is exact whatever the cache holds: the engine's minus the trainer's is the mismatch of
@@ -40,8 +39,7 @@ def make_in_flight(maker: RolloutMaker, batch: int, version: int, swaps: Swaps) 
         version = swaps.load()
         going.renew(keep_cache=swaps.keep_cache)
     _settle(maker, one, version, partials)
-    flying.reward(maker, one, version)
-    return [replace(row, token_versions=flying.versions_of(row)) for row in one.rows], version
+    return one, version
 
 
 def _settle(maker: RolloutMaker, one: FlyingBatch, version: int, partials: list[Partial]) -> None:

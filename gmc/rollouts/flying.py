@@ -1,6 +1,6 @@
 """Batches in flight: sampled on by whichever version stands, scored under it before it goes, rewarded once a group is whole."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,8 +9,9 @@ from gmc.engines.base import Completion, Partial
 from gmc.errors import GmcError
 from gmc.rewards.base import TrainerState
 from gmc.rollouts.asked import Asked
+from gmc.rollouts.episodes import Play
 from gmc.rollouts.maker import RolloutMaker, sampling_seed
-from gmc.rollouts.respond import reward_responses
+from gmc.rollouts.respond import read_responses, reward_responses
 from gmc.store.shards.groups import token_ids
 from gmc.store.shards.rollout import Rollout
 
@@ -118,15 +119,23 @@ def _unscored(row: Rollout) -> bool:
     return len(row.trainer_logprobs) < len(row.response_token_ids)
 
 
-def reward(maker: RolloutMaker, flying: FlyingBatch, version: int) -> list[int]:
-    """Reward the finished groups that have no reward yet; returns them. Raises `GmcError` when every answer check crashed."""
+def read(maker: RolloutMaker, flying: FlyingBatch) -> dict[int, list[Play]]:
+    """The finished groups that have no reward yet, decoded, by their place."""
     places = [place for place in flying.finished() if place not in flying.rewarded]
-    if not places:
+    groups = [[_completion(row) for row in flying.rows_PG[place]] for place in places]
+    plays = read_responses(maker.model.tokenizer, [flying.asked_P[place] for place in places], groups)
+    return dict(zip(places, plays, strict=True))
+
+
+def reward(maker: RolloutMaker, flying: FlyingBatch, version: int, plays: Mapping[int, list[Play]] | None = None) -> list[int]:
+    """Reward the finished groups that have no reward yet; returns them. plays: what `read` gave for them, None to read them
+    here. Raises `GmcError` when every answer check crashed."""
+    plays = read(maker, flying) if plays is None else plays
+    if not plays:
         return []
     maker.reward.begin(TrainerState(global_step=version, max_steps=maker.settings.train.updates))
-    groups = [[_completion(row) for row in flying.rows_PG[place]] for place in places]
-    rewarded = reward_responses(maker.model.tokenizer, maker.reward, [flying.asked_P[place] for place in places], groups)
-    for place, responses in zip(places, rewarded, strict=True):
+    places = list(plays)
+    for place, responses in zip(places, reward_responses(maker.reward, list(plays.values())), strict=True):
         for row, response in zip(flying.rows_PG[place], responses, strict=True):
             row.reward = float(np.float32(response.reward))  # as a shard gives it back
             row.status, row.prediction, row.note = response.score.status, response.score.prediction, response.score.note

@@ -96,6 +96,16 @@ class RolloutMaker:
         self._score(rows)
         return Made(rows, set_aside)
 
+    def begin(self, batch: int, version: int, asked_P: Sequence[Asked]) -> Callable[[], list[list[Completion]]]:
+        """Have the engine begin with the prompts of a batch, in one process; as `Engine.begin`."""
+        self._hand_over(version)
+        return self.engine.begin(
+            [asked.token_ids for asked in asked_P],
+            group_size=self.settings.rollout.group_size,
+            sampling=self.settings.rollout.sampling(self.template.stop),
+            seeds=[sampling_seed(self.settings.seed, batch, group) for group in range(len(asked_P))],
+        )
+
     def _replace_equal(
         self, batch: int, version: int, groups_PG: list[list[Rollout]], further: Sequence[int]
     ) -> tuple[SetAside, ...]:

@@ -59,15 +59,19 @@ def respond(
     return _responses(groups, player.scores([play for group in groups for play in group]))
 
 
-def reward_responses(
-    tokenizer: "PreTrainedTokenizerBase", reward: Reward, asked_P: Sequence[Asked], groups: Sequence[Sequence[Completion]]
-) -> list[list[Response]]:
-    """What was sampled for each of P prompts in one turn, decoded and rewarded, all in one call of the reward."""
+def read_responses(
+    tokenizer: "PreTrainedTokenizerBase", asked_P: Sequence[Asked], groups: Sequence[Sequence[Completion]]
+) -> list[list[Play]]:
+    """What was sampled for each of P prompts in one turn, decoded."""
     hidden = hidden_ids(tokenizer)
-    plays = [
+    return [
         [one_turn(asked, completion, response_text(tokenizer, completion.token_ids, hidden)) for completion in group]
         for asked, group in zip(asked_P, groups, strict=True)
     ]
+
+
+def reward_responses(reward: Reward, plays: Sequence[Sequence[Play]]) -> list[list[Response]]:
+    """What `read_responses` gave, rewarded, all in one call of the reward."""
     return _responses(plays, reward.score([play.to_score() for group in plays for play in group]))
 
 
