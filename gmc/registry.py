@@ -171,7 +171,7 @@ def _changed(folder: str) -> int:
         return 0
 
 
-def in_one_line(error: Exception) -> str:
+def in_one_line(error: BaseException) -> str:
     """Type and text of someone else's error, on one line and of bounded length."""
     return textwrap.shorten(f"{type(error).__name__}: {error}".rstrip(": "), 300, placeholder=" …")
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gmc.errors import UsageError
+from gmc.errors import DataError, UsageError
 from gmc.export.card import CardFacts, model_card, settings_toml
 from gmc.export.choice import Chosen, choose_policy
 from gmc.export.license import license_of
@@ -17,7 +17,7 @@ from gmc.export.snippet import snippet
 from gmc.loading.adapter import adapter_base, is_adapter
 from gmc.loading.folder import ADAPTER
 from gmc.problems.templates import get_template
-from gmc.store.files import READY, strict_json
+from gmc.store.files import READY, read_json, strict_json
 from gmc.store.logs import read_metrics
 from gmc.store.policies import INFO_FILE, PolicyInfo, read_policy_info
 from gmc.store.run_directory import RunDirectory
@@ -128,15 +128,22 @@ def _weights(path: Path, adapter: bool, merge: bool) -> str:
         return "an adapter merged into its model, float32"
     if adapter:
         return "the adapter alone, float32"
-    stored = json.loads((path / "config.json").read_text("utf-8"))
+    stored = _table(path / "config.json")
     return str(stored.get("dtype") or stored.get("torch_dtype") or "float32")
+
+
+def _table(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: not a JSON object; publish the policy again, or export another")
+    return content
 
 
 def _files(path: Path, info: PolicyInfo, card: str, settings: str, under: str) -> Iterator[ExportFile]:
     """Every file but merged weights. under: the model that an adapter belongs to, "" where none is written."""
     made = {CARD_FILE: card, SETTINGS_FILE: settings, INFO_FILE: strict_json(asdict(info)) + "\n"}
     if under:
-        config = json.loads((path / ADAPTER).read_text("utf-8"))
+        config = _table(path / ADAPTER)
         made[ADAPTER] = json.dumps({**config, "base_model_name_or_path": under}, indent=2) + "\n"
     merged = is_adapter(path) and not under
     for name, text in made.items():

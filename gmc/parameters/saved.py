@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -16,6 +17,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from gmc.errors import DataError
+from gmc.registry import in_one_line
 
 
 def write_parts(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> None:
@@ -43,6 +45,15 @@ def read_parts(folder: Path, empty: Callable[[str, torch.Size, torch.dtype], Ten
         tensors = {key: empty(key, each.size, each.properties.dtype) for key, each in saved.items()}
         reader = HuggingFaceStorageReader(str(folder))
         load(tensors, storage_reader=reader, process_group=group, no_dist=group is None)
-    except (CheckpointException, OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
-        raise DataError(f"{folder}: cannot be read ({error}); restore it from a copy") from error
+    except (
+        CheckpointException,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+        AssertionError,
+        SafetensorError,
+    ) as error:
+        raise DataError(f"{folder}: cannot be read ({in_one_line(error)}); restore it from a copy") from error
     return tensors

@@ -43,6 +43,8 @@ def read_tests(value: Any) -> list[CodeTest]:
             parsed = json.loads(value)
         except ValueError:
             return [CodeTest(source=value)] if value.strip() else _refuse("the tests are empty")
+        except RecursionError:
+            _refuse("the tests are JSON that is nested too deeply")
         return read_tests(parsed) if isinstance(parsed, list | dict) else [CodeTest(source=value)]
     if isinstance(value, Mapping):
         return _pairs(_entry(value, _INPUTS), _entry(value, _OUTPUTS))

@@ -1,6 +1,7 @@
 """Where a simulation takes its response lengths from: a distribution, or lengths recorded in a run or a file."""
 
 import math
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from gmc.errors import DataError, UsageError
 
 Lengths = NDArray[np.int64]
+
+LONGEST_NUMBER = 9
+"""Digits of a recorded length."""
 
 _STREAM = 0x1E46
 
@@ -92,8 +96,11 @@ def _from_file(path: Path, prompts: int, group_size: int) -> LengthSource:
 
 
 def _length(path: Path, number: int, text: str) -> int:
-    if not text.isdigit():
-        raise DataError(f"--lengths {path}, line {number}: {text!r} is not a length in tokens (a whole number of at least 0)")
+    if not (text.isascii() and text.isdigit() and len(text) <= LONGEST_NUMBER):
+        raise DataError(
+            f"--lengths {path}, line {number}: {textwrap.shorten(repr(text), 100)} is not a length in tokens (a whole number "
+            "of at least 0)"
+        )
     return int(text)
 
 

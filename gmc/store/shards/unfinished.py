@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gmc.errors import DataError
+from gmc.registry import in_one_line
 from gmc.store.shards.reader import rollouts_of
 from gmc.store.shards.rollout import Rollout
 from gmc.store.shards.schema import SCHEMA
@@ -25,5 +26,5 @@ def decode_rows(contents: bytes, origin: str) -> list[Rollout]:
         table = pq.read_table(pa.BufferReader(contents), page_checksum_verification=True)
         (batch,) = table.cast(SCHEMA).combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise DataError(f"{origin}: not the rows in flight that a checkpoint holds ({error})") from error
+        raise DataError(f"{origin}: not the rows in flight that a checkpoint holds ({in_one_line(error)})") from error
     return rollouts_of(batch)
