@@ -4,6 +4,7 @@ Each is imported only when it is looked at, so a broken one stops only whoever a
 here alike.
 """
 
+import ast
 import difflib
 import os
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gmc.errors import UsageError
 
@@ -44,6 +45,28 @@ class Plugin(Generic[T]):
     value: str
     cls: type[T] | None
     error: str | None
+
+
+def plain_call(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and named arguments in one pair of brackets: "(3, words=['a'])". Raises `ValueError` for anything but plain
+    Python values, each name once."""
+    try:
+        parsed = ast.parse(f"f{call}", mode="eval").body
+    except (SyntaxError, RecursionError) as error:
+        raise ValueError(f"{call} cannot be read") from error
+    if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
+        raise ValueError("one pair of brackets is what a name may have")
+    names = [keyword.arg for keyword in parsed.keywords]
+    for name in names:
+        if name is None:
+            raise ValueError("** is not understood; give each setting by its name")
+        if names.count(name) > 1:
+            raise ValueError(f"{name} is given {names.count(name)} times")
+    try:
+        positional = tuple(ast.literal_eval(argument) for argument in parsed.args)
+        return positional, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{call} holds more than plain values") from error
 
 
 class Registry(Generic[T]):

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from gmc.cli import completion, output
 from gmc.cli.app import app
-from gmc.cli.panels import EXAMPLES, PANELS
+from gmc.cli.panels import BELOW, EXAMPLES, PANELS
 
 pytestmark = pytest.mark.unit
 
@@ -28,13 +28,25 @@ def test_every_command_stands_in_one_panel_the_loop_first():
     assert listed == sorted(listed)
 
 
+def names_of(command, before=()):
+    """Every command as it is typed, those of groups included."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield " ".join((*before, name))
+        yield from names_of(below, (*before, name))
+
+
+NAMES = sorted(names_of(ROOT))
+
+
 def test_every_command_has_two_examples_that_are_understood():
     assert EXAMPLES.keys() == ROOT.commands.keys()
-    for name, examples in EXAMPLES.items():
-        assert len(examples) == 2
+    assert sorted({**EXAMPLES, **BELOW}) == NAMES
+    for name, examples in {**EXAMPLES, **BELOW}.items():
+        assert len(set(examples)) == 2
         for example in examples:
             program, *words = shlex.split(example)
-            assert (program, words[0]) == ("gmc", name)
+            assert program == "gmc"
+            assert words[: len(name.split())] == name.split()
             if "--help" in words:
                 assert run(*words).exit_code == 0
                 continue
@@ -44,10 +56,11 @@ def test_every_command_has_two_examples_that_are_understood():
             command.make_context(name, list(words))  # raises for an unknown option or a missing argument
 
 
-@pytest.mark.parametrize("name", sorted(EXAMPLES))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_examples_stand_in_the_help(name):
-    text = " ".join(run(name, "--help", env={"COLUMNS": "200"}).stdout.split())
-    for example in EXAMPLES[name]:
+    text = " ".join(run(*name.split(), "--help", env={"COLUMNS": "200"}).stdout.split())
+    assert "[]" not in text  # what rich takes for its own markup vanishes
+    for example in {**EXAMPLES, **BELOW}[name]:
         assert example in text.replace("\\\\", "\\")
 
 

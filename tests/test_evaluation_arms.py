@@ -14,6 +14,7 @@ from gmc.config.layers import FIELDS
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.arms import WINDOW, TrainedRun, group_by_arm, over_seeds, read_trained_run
 from gmc.evaluation.arms_differences import arm_differences
+from gmc.evaluation.arms_report import _value
 from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
 
@@ -96,6 +97,9 @@ def test_the_interval_is_students(values):
     found, reach = over_seeds(values), STUDENT_975[len(values)] * stdev(values) / len(values) ** 0.5
     assert (found.mean, found.low, found.high) == pytest.approx((mean(values), mean(values) - reach, mean(values) + reach))
     assert (over_seeds(values[:1]).low, over_seeds(values[:1]).mean) == (None, values[0])
+    equal = over_seeds([0.1 + 0.2, 0.3, 0.3])  # equal but for rounding
+    assert (equal.low, equal.high, equal.seeds) == (None, None, 3)
+    assert _value(equal, True) == "30.0 (n=3, equal: no interval)"
 
 
 @pytest.mark.train

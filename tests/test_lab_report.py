@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from gmc.cli.app import app
 from gmc.errors import UsageError
 from gmc.lab.report import make_report, write_report
+from gmc.lab.report_contents import asked_text
 from gmc.lab.report_input import _runs_below, read_input
 from gmc.lab.report_numbers import differences, interquartile_mean, middle_of_many, over
 from gmc.lab.results import ResultsFile
@@ -227,11 +228,37 @@ def test_run_directories_are_arms_too(tmp_path):
     found = read_input(paths)
     assert [(arm.name, arm.context, arm.seeds) for arm in found.arms] == [("gmc", "", [0, 1]), ("tic", "", [0, 1])]
     assert found.compare.baseline == "gmc"
-    assert any("not evaluated; gmc eval --run" in note for note in found.notes)
+    assert "gmc-0: not evaluated; gmc eval --run .../gmc-0 --policy all" in found.notes
+    assert str(tmp_path) not in make_report(paths).markdown()
     assert differences(found) == []
     one = make_report(paths[:1])
     assert [table.name for table in one.tables] == ["scores", "staleness"]
     assert {plot.name for plot in one.plots()} == {"reward-0"}
+
+
+def test_equal_seeds_have_no_interval(tmp_path):
+    report = make_report([write_results(tmp_path / "r.jsonl", {"gmc": [0.5] * 4, "tic": [0.7] * 4})])
+    (difference,) = report.compared
+    assert (difference.paired.mean, difference.paired.reach, difference.holm) == (pytest.approx(0.2), None, None)
+    text = report.markdown()
+    assert "± 0" not in text
+    assert "| 50.0 (n=4) |" in text
+
+
+def test_the_report_says_which_problems_were_asked(tmp_path):
+    found = read_input([write_results(tmp_path / "r.jsonl")])
+    assert asked_text(found) == "Scores are of the benchmark arithmetic."
+
+    def renamed(source):
+        records = [replace(run, scores={"mine": run.scores["arithmetic"]}) for run in found.arms[0].runs]
+        records = [replace(run, settings={**run.settings, "problems.source": source}) for run in records]
+        return replace(found, arms=[replace(found.arms[0], runs=tuple(records))])
+
+    assert "mine, the problems that training asked: a high score may be memory" in asked_text(renamed("/data/mine.jsonl"))
+    assert "mine, problems of a file that training did not ask" in asked_text(renamed("arithmetic"))
+    assert asked_text(replace(found, arms=[])) == ""
+    for words in ("eld-out", "eld out"):
+        assert words not in make_report([tmp_path / "r.jsonl"]).markdown()
 
 
 def test_the_command_writes_and_says_what_it_found(tmp_path):

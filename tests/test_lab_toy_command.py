@@ -33,8 +33,11 @@ def test_a_paired_difference_is_students():
     assert found.reach == pytest.approx(4.302652729911275 * deviation / math.sqrt(3))  # t(0.975; 2)
     statistic = mean / (deviation / math.sqrt(3))
     assert found.p_value == pytest.approx(1 - statistic / math.sqrt(statistic**2 + 2))  # Student's tails with 2 degrees
-    assert paired([0.1, 0.2], [0.1, 0.2]).p_value == 1.0
-    assert paired([0.1], [0.2]).reach is None
+    equal, shifted, one = paired([0.1, 0.2], [0.1, 0.2]), paired([0.1, 0.2], [0.3, 0.4]), paired([0.1], [0.2])
+    assert (equal.reach, equal.p_value) == (None, 1.0)
+    assert (shifted.reach, shifted.p_value) == (None, None)  # two equal differences say nothing of their spread
+    assert shifted.mean == pytest.approx(0.2)
+    assert (one.reach, one.p_value) == (None, None)
 
 
 @pytest.mark.unit
@@ -63,7 +66,8 @@ def test_p_values_are_corrected_over_the_whole_report():
     records = [
         cell(rule, 0.1, [v + add for v in (0.1, 0.3, 0.2)], delay=delay) for delay in "08" for rule, add in RULES.items()
     ]
-    records[1]["final"], records[4]["final"] = [0.2, 0.35, 0.29], [0.2, 0.38, 0.24]
+    for place, final in {1: [0.2, 0.35, 0.29], 2: [0.2, 0.41, 0.3], 4: [0.2, 0.38, 0.24], 5: [0.2, 0.4, 0.33]}.items():
+        records[place]["final"] = final
     found = [one for one in verdicts(records, reference="gmc", tuning=0) if one.difference is not None]
     assert len(found) == 4
     assert [one.holm for one in found] == holm([one.difference.p_value for one in found])

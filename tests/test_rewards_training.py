@@ -122,7 +122,7 @@ def test_a_function_that_fails_loses_nothing_and_the_run_goes_on(tmp_path):
     assert broken.exit_code == 1
     said = " ".join(broken.stderr.split())
     assert "flaky.py:f: AssertionError: no more (flaky.py, line 2) (on problem arithmetic-train-" in said
-    assert "Repair it and go on with --resume" in said
+    assert "Repair it and go on with --resume --set reward.code=auto" in said
     file.write_text(file.read_text().replace("< 2", "< 9"))
     assert gmc("train", "--run", tmp_path / "run", "--resume").exit_code == 2  # it is another function now
     assert gmc("train", "--run", tmp_path / "run", "--resume", "--set", "reward.code=auto").exit_code == 0

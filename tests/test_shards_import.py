@@ -99,6 +99,10 @@ BAD = [
     ({"prompt": "Problem: 9\n"}, "line 4, column prompt: not the prompt of its group"),
     ({"finish_reason": "eos"}, "line 3, column finish_reason: 'eos' is not"),
     ({"uid": "1+1", "prompt": "Problem: 1+1\n"}, "column uid: its group has"),
+    (
+        {"response_token_ids": [1] * 5000, "logprobs": [-0.5] * 5000},
+        "line 3, column response: 7 tokens of prompt and 5000 of response are more than the 256 of model embedded",
+    ),
 ]
 
 
@@ -117,6 +121,13 @@ def test_a_bad_value_is_named_by_row_and_column_and_nothing_is_written(tmp_path,
         run(tmp_path, rows(**change))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_no_log_probs_are_those_of_such_a_temperature(temperature):
+    with pytest.raises(UsageError, match="give the finite number above 0 at which the rollouts were sampled"):
+        ImportOptions(temperature=temperature)
 
 
 @pytest.mark.unit

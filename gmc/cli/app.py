@@ -144,6 +144,8 @@ _GROUPS = {
     "shards": shards_app,
 }
 for _name, _group in _GROUPS.items():
+    for _below in _group.registered_commands:
+        _below.epilog = examples(f"{_name} {_below.name}")
     app.add_typer(_group, name=_name, rich_help_panel=PANEL_OF[_name], epilog=examples(_name))
 
 

@@ -50,7 +50,10 @@ def compare(
     from gmc.estimators.registry import build_estimator, list_estimators
     from gmc.models import load_model
     from gmc.scoring.scorer import Scorer
+    from gmc.store.policies import INFO_FILE, read_policy_info
 
+    if (Path(model) / INFO_FILE).is_file():
+        read_policy_info(Path(model))  # damage is named before anything is loaded
     names = estimator or [found.name for found in list_estimators() if found.estimator is not None]
     rules = [build_estimator(name) for name in names]
     policy = load_model(model, device="cuda" if torch.cuda.is_available() else "cpu")

@@ -43,6 +43,7 @@ def export(
     folder = options.looked_at(run, run_flag)
     if not to:
         raise UsageError(f"--to is missing; give a new folder, or {HUB}USER/NAME for the hub")
+    to = HUB + to[len(HUB) :] if to.lower().startswith(HUB) else to
     repository = to.removeprefix(HUB) if to.startswith(HUB) else ""
     if to.startswith(HUB) and (repository.count("/") != 1 or not all(repository.split("/"))):
         raise UsageError(f"--to {to}: a repository of the hub is written {HUB}USER/NAME")

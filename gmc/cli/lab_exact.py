@@ -7,7 +7,7 @@ import typer
 
 from gmc.cli.options import JsonOption, whole_numbers
 
-FILE_HELP = "A study of [[grid]] tables, in place of the options of a grid."
+FILE_HELP = "A study file of grid tables, in place of the options of a grid."
 
 
 def exact(

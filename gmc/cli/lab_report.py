@@ -30,7 +30,7 @@ def report(
         write_line(note)
     for each in made.compared:
         scale, unit = (100, "points") if made.found.binary else (1, "of reward")
-        reach = "" if each.paired.reach is None else f" ± {scale * each.paired.reach:.3g}"
+        reach = " (no interval)" if each.paired.reach is None else f" ± {scale * each.paired.reach:.3g}"
         corrected = "" if each.holm is None else f", p {each.holm:.2g} by Holm over {len(made.compared)}"
         where = f" at {each.first.context}" if each.first.context else ""
         write_line(

@@ -10,7 +10,7 @@ from gmc.cli.options import JsonOption
 
 def toy(
     study: Annotated[
-        Path | None, typer.Argument(help="A study of [[grid]] tables, in place of the options of a grid.", show_default=False)
+        Path | None, typer.Argument(help="A study file of grid tables, in place of the options of a grid.", show_default=False)
     ] = None,
     estimator: Annotated[
         list[str] | None,

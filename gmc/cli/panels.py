@@ -37,6 +37,43 @@ EXAMPLES = {
 }
 
 
+BELOW = {
+    "eval arms": ("gmc eval arms runs/sweep/*", "gmc eval arms runs/gmc-* runs/grpo-* --plot arms.svg --json"),
+    "eval compare": (
+        "gmc eval compare runs/demo/evals/before.json runs/demo/evals/after.json",
+        "gmc eval compare before after --seed 1 --json",
+    ),
+    "lab exact": ("gmc lab exact --estimator gmc", "gmc lab exact --estimator gmc --estimator tic --json"),
+    "lab toy": ("gmc lab toy --estimator gmc --updates 50", "gmc lab toy --estimator gmc --estimator tic --delay 0 --delay 8"),
+    "lab sweep": ("gmc lab sweep recipes/lab/s2.toml --dry-run", "gmc lab sweep recipes/lab/s2.toml --jobs 2"),
+    "lab report": ("gmc lab report runs/lab/s2 --out report", "gmc lab report runs/demo runs/other --baseline gmc"),
+    "lab step": ("gmc lab step --estimator gmc", "gmc lab step --estimator tic --json"),
+    "estimators list": ("gmc estimators list", "gmc estimators list --json"),
+    "estimators show": ("gmc estimators show gmc", "gmc estimators show tic --json"),
+    "estimators new": ("gmc estimators new my-rule", "gmc estimators new my-rule --out rules"),
+    "estimators compare": (
+        "gmc estimators compare runs/demo --model runs/demo/policies/v000100",
+        "gmc estimators compare runs/demo --model embedded --estimator gmc --estimator tic",
+    ),
+    "delays list": ("gmc delays list", "gmc delays list --json"),
+    "delays show": ("gmc delays show ramp", "gmc delays show length --json"),
+    "delays new": ("gmc delays new my-delay", "gmc delays new my-delay --out delays"),
+    "rewards list": ("gmc rewards list", "gmc rewards list --json"),
+    "rewards show": ("gmc rewards show math", "gmc rewards show length --json"),
+    "rewards try": ("gmc rewards try math --count 3", "gmc rewards try rewards.py:short --problems mine.jsonl"),
+    "rewards new": ("gmc rewards new my-reward", "gmc rewards new my-reward --out rewards"),
+    "environments list": ("gmc environments list", "gmc environments list --json"),
+    "environments show": ("gmc environments show retry", "gmc environments show tools --json"),
+    "environments new": ("gmc environments new my-world", "gmc environments new my-world --out worlds"),
+    "shards import": (
+        "gmc shards import theirs.parquet --out runs/theirs",
+        "gmc shards import theirs.jsonl --out runs/theirs --column reward=total_score --policy-version 3",
+    ),
+    "shards check": ("gmc shards check runs/demo", "gmc shards check runs/demo/rollouts/b000000-v000000.parquet --json"),
+}
+"""The same of the commands of groups."""
+
+
 def examples(name: str) -> str:
-    """What stands below a command's help."""
-    return "Examples:\n\n" + "\n\n".join(f"$ {example}" for example in EXAMPLES[name])
+    """What stands below a command's help. name: as it is typed, such as "lab sweep"."""
+    return "Examples:\n\n" + "\n\n".join(f"$ {example}" for example in {**EXAMPLES, **BELOW}[name])

@@ -56,18 +56,19 @@ class TrainingView(Observer):
 
     def updated(self, update: int, metrics: dict[str, float]) -> None:
         """Show an update's numbers."""
-        if self._filling:
+        first = self._filling
+        if first:  # the bar begins with this update behind it: how long it took was not measured
             self._open.close()
             self._filling = False
+            self._version += 1
             self._show_updates()
         assert self._bar is not None
         self._sampled = self._scored = 0
         self._last = _reward_and_delay(metrics)
-        self._bar.advance(1, _in_short(metrics))
+        self._bar.advance(0 if first else 1, _in_short(metrics))
 
     def _show_updates(self) -> None:
-        if self._version < self._planned:
-            write_line(LEGEND)
+        write_line(LEGEND)
         self._bar = self._open.enter_context(progress_bar("train", self._planned, "updates", done=self._version))
 
 

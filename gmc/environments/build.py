@@ -4,7 +4,6 @@ single                          a registered environment
 retry(tries=3, share=0.25)      with settings
 """
 
-import ast
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from pydantic import ValidationError
 from gmc.environments.base import Environment
 from gmc.environments.registry import load_environment
 from gmc.errors import UsageError
-from gmc.registry import in_one_line
+from gmc.registry import in_one_line, plain_call
 from gmc.rewards.build import explain_settings, is_binary_reward
 
 _SPEC = re.compile(r"\s*(?P<name>[^()\s]+)\s*(?P<call>\(.*\))?\s*", re.DOTALL)
@@ -53,12 +52,12 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     if match["call"] is None:
         return match["name"], {}
     try:
-        parsed = ast.parse(f"f{match['call']}", mode="eval").body
-        assert isinstance(parsed, ast.Call)
-        assert not parsed.args
-        return match["name"], {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
-    except (SyntaxError, ValueError, AssertionError, RecursionError) as error:
+        positional, given = plain_call(match["call"])
+        if positional:
+            raise ValueError(f"{positional[0]!r} has no name")
+        return match["name"], given
+    except ValueError as error:
         raise UsageError(
             f"--environment {text}: what stands in the brackets must be settings with plain Python values, as in "
-            "(tries=3, share=0.25)"
+            f"(tries=3, share=0.25); {error}"
         ) from error

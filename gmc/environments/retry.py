@@ -1,11 +1,15 @@
 """A wrong answer gets another try, for part of the reward."""
 
+import re
 from dataclasses import replace
 
 from pydantic import Field, field_validator
 
 from gmc.environments.base import Environment, EnvironmentSettings, Episode
 from gmc.rewards.base import Score
+
+_PLACE = re.compile(r"(?<![\w\\$}])\{[A-Za-z_]\w*\}")
+"""What a person means to be filled in; the braces of a TeX command or a set are none."""
 
 
 class Retry(Environment):
@@ -33,6 +37,8 @@ class Retry(Environment):
         def _only_the_question(cls, message: str) -> str:
             if not message.replace("{question}", "").strip():
                 raise ValueError("says nothing but the question; add a word that tells the model it was wrong")
+            if unknown := [place for place in _PLACE.findall(message) if place != "{question}"]:
+                raise ValueError(f"{unknown[0]} stands for nothing; {{question}} is all that is filled in")
             return message
 
     @property

@@ -69,7 +69,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class OverSeeds:
-    """Mean over the seeds of an arm with its 95 % interval (None for one seed)."""
+    """Mean over the seeds of an arm with its 95 % interval (None for one seed, and for equal values)."""
 
     mean: float
     low: float | None

@@ -24,6 +24,8 @@ from gmc.evaluation.report import new_table
 from gmc.evaluation.rewarded import format_value
 from gmc.store.files import atomic_path
 
+NO_INTERVAL = " (n={}, equal: no interval)"
+
 
 def arm_tables(arms: Sequence[Arm]) -> list[Table]:
     """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
@@ -66,6 +68,7 @@ def _difference_table(found: Sequence[ArmDifference]) -> Table:
         mean, reach = each.paired.mean, each.paired.reach
         value = f"{100 * mean:+.1f}" if each.binary else f"{mean:+.3g}"
         value += "" if reach is None else f" ± {100 * reach:.1f}" if each.binary else f" ± {reach:.3g}"
+        value += NO_INTERVAL.format(each.paired.seeds) if reach is None and each.paired.seeds > 1 else ""
         table.add_row(
             f"{each.second.label} − {each.first.label}",
             each.score,
@@ -173,5 +176,6 @@ def _seeds(runs: Sequence[TrainedRun]) -> str:
 
 
 def _value(value: OverSeeds, binary: bool) -> str:
-    reach = "" if value.high is None else f" ± {format_value(value.high - value.mean, binary)}"
+    reach = NO_INTERVAL.format(value.seeds) if value.seeds > 1 else ""
+    reach = reach if value.high is None else f" ± {format_value(value.high - value.mean, binary)}"
     return f"{format_value(value.mean, binary)}{reach}"

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from gmc.evaluation.statistics import spread
+
 
 @dataclass(frozen=True)
 class Paired:
     """Mean of b − a over seeds, half the width of its 95 % interval and the two-sided p-value of Student's test.
 
-    reach and p_value are None for a single seed.
+    reach is None where the spread cannot be estimated: for a single seed, and where all differences are equal. Then p_value is
+    1 where they are zero, and None else.
     """
 
     mean: float
@@ -26,12 +29,11 @@ def paired(first_S: Sequence[float], second_S: Sequence[float]) -> Paired:
         raise ValueError("a paired comparison needs the same seeds on both sides")
     difference_S = np.asarray(second_S, dtype=float) - np.asarray(first_S, dtype=float)
     count, mean = len(difference_S), float(difference_S.mean())
-    if count == 1:
-        return Paired(mean, None, None, count)
-    error = float(difference_S.std(ddof=1)) / count**0.5
+    deviation = spread(difference_S.tolist())
+    if deviation is None:
+        return Paired(mean, None, 1.0 if count > 1 and mean == 0 else None, count)
+    error = deviation / count**0.5
     reach = float(stats.t.ppf(0.975, count - 1)) * error
-    if error == 0:
-        return Paired(mean, 0.0, 1.0 if mean == 0 else 0.0, count)
     return Paired(mean, reach, float(2 * stats.t.sf(abs(mean) / error, count - 1)), count)
 
 

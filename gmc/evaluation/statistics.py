@@ -18,6 +18,8 @@ from gmc.errors import UsageError
 FloatArray = NDArray[np.float64]
 RESAMPLES = 10_000
 LEVEL = 0.95
+EQUAL = 1e-12
+"""Relative difference below which values differ by rounding alone."""
 
 
 @dataclass(frozen=True)
@@ -156,11 +158,20 @@ def _percentiles(means: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def seed_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's 95 % interval of the mean of one value a training run; None for fewer than two runs."""
-    count = len(values)
-    if count < 2:
+def spread(values: Sequence[float]) -> float | None:
+    """Standard deviation of one value a training run; None where runs say nothing of it: fewer than two, or all equal.
+
+    Equal values come from scores on a coarse grid, or from what no seed changes; an interval of no width would claim certainty.
+    """
+    if len(values) < 2 or np.ptp(values) <= EQUAL * np.max(np.abs(values)):
         return None
-    mean, deviation = float(np.mean(values)), float(np.std(values, ddof=1))
+    return float(np.std(values, ddof=1))
+
+
+def seed_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean of one value a training run; None where it cannot be estimated (see `spread`)."""
+    count, mean, deviation = len(values), float(np.mean(values)), spread(values)
+    if deviation is None:
+        return None
     reach = float(stats.t.ppf(1 - (1 - LEVEL) / 2, count - 1)) * deviation / count**0.5
     return mean - reach, mean + reach

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from gmc.errors import GmcError
+from gmc.errors import GmcError, UsageError
 from gmc.export.plan import Plan
 from gmc.hub import use_cache_when_unreachable
 from gmc.loading.refusals import first_line
@@ -17,8 +17,12 @@ PIECE = 2**24
 def write_folder(plan: Plan, folder: Path, advance: Callable[[int], None] = lambda count: None) -> None:
     """Write everything into a new folder, which appears when all of it is on the disk. advance: told of bytes as they come.
 
-    Raises `UsageError` where something is already, `GmcError` when the disk refuses; then nothing is left.
+    Raises `UsageError` where something is already and for a place within the run, `GmcError` when the disk refuses; then
+    nothing is left.
     """
+    run = plan.chosen.path.resolve().parent.parent
+    if folder.resolve().is_relative_to(run):
+        raise UsageError(f"{folder}: lies in the run, where gmc takes folders for its own; give one outside of {run.name}")
     with new_directory(folder) as filling, plan.contents() as files:
         for file in files:
             target = filling / file.name

@@ -53,6 +53,15 @@ class ImportOptions:
     columns: tuple[tuple[str, str], ...] = ()
     score: bool = False
 
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise UsageError(
+                f"--temperature {self.temperature:g}: give the finite number above 0 at which the rollouts were sampled: "
+                "their log-probs are those of that temperature"
+            )
+        if self.prompts < 1:
+            raise UsageError(f"--prompts {self.prompts}: at least one group a file")
+
 
 @dataclass(frozen=True)
 class ImportSummary:
@@ -132,6 +141,7 @@ def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageMod
     _require_text(frame, place, values)
     prompt_ids, prompt = _tokens(frame, place, values, "prompt", model, special=True)
     response_ids, response = _tokens(frame, place, values, "response", model, special=False)
+    _require_room(frame, place, len(prompt_ids), len(response_ids), model)
     logprobs = _logprobs(frame, place, values, len(response_ids)) if frame.has("logprobs") and not options.score else None
     version = _version(frame, place, values, options)
     reason = frame.value(values, "finish_reason") or "stop"
@@ -158,6 +168,18 @@ def _row(frame: Frame, place: str, values: Mapping[str, Any], model: LanguageMod
         note=place,
         response_mask=_mask(frame, place, values, len(response_ids)),
     )
+
+
+def _require_room(frame: Frame, place: str, prompt: int, response: int, model: LanguageModel) -> None:
+    """Refuse a row that the model could not have sampled, and cannot be trained on."""
+    most = model.context_tokens
+    if most is not None and prompt + response > most:
+        raise frame.fail(
+            place,
+            "response",
+            f"{prompt} tokens of prompt and {response} of response are more than the {most} of model {model.source}; leave "
+            "the row out, or name the model that sampled it (--model)",
+        )
 
 
 def _require_text(frame: Frame, place: str, values: Mapping[str, Any]) -> None:

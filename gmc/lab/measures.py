@@ -1,4 +1,4 @@
-"""One number a run: the score of its last policy, the mean over its held-out curve, the worst drop, the way to an accuracy."""
+"""One number a run: the score of its last policy, the mean over its curve of scores, the worst drop, the way to an accuracy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def final_score(record: RunRecord) -> float | None:
 
 
 def curve_points(record: RunRecord) -> Points:
-    """The held-out curve: the mean over benchmarks at every version at which all of them were evaluated."""
+    """The curve of scores: the mean over benchmarks at every version at which all of them were evaluated."""
     by_version: dict[int, list[float]] = {}
     for point in record.curve:
         by_version.setdefault(point["version"], []).append(_main_value(point["scores"]))

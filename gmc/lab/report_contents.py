@@ -1,6 +1,8 @@
 """Which tables a report has, each with how to read it."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from gmc.lab.measures import area, curve_points, final_score
 from gmc.lab.report_input import ReportInput
@@ -10,8 +12,10 @@ from gmc.lab.results import RunRecord
 from gmc.lab.results_of_run import LAST
 from gmc.lab.selection import at_an_end
 from gmc.lab.sweep_plan import values_text
+from gmc.problems.benchmarks import BENCHMARKS, file_benchmark
 
-MEASURES = {"final": "score of the last policy", "area": "mean over the held-out curve"}
+MEASURES = {"final": "score of the last policy", "area": "mean over the curve of scores"}
+PROBLEMS = "problems.source"
 SIGNIFICANT = 0.05
 
 
@@ -59,9 +63,10 @@ def _scores(found: ReportInput) -> Table:
 
 def _scores_note(found: ReportInput, level: float | None) -> str:
     note = (
-        "Mean over training runs ± half of Student's 95 % interval over seeds. final: the last policy's avg@n (else greedy) on "
-        "held-out problems, each benchmark counting once; curve area: mean height of the held-out curve; worst drop: its "
-        "deepest fall below its best so far. Intervals of two arms may overlap although their paired difference is certain."
+        f"{asked_text(found)} Mean over training runs ± half of Student's 95 % interval over seeds; n=2 and the like: the runs "
+        "are equal, so no interval can be estimated. final: the last policy's avg@n (else greedy), each set of problems "
+        "counting once; curve area: mean height of the curve of scores; worst drop: its deepest fall below its best so far. "
+        "Intervals of two arms may overlap although their paired difference is certain."
     )
     if level:
         note += " Updates to an accuracy are a mean over the runs that reach it, which flatters an arm that few runs reach."
@@ -184,6 +189,7 @@ def provenance(found: ReportInput, compared: list[Difference]) -> list[tuple[str
     verdict = sorted({record.seed for record in records})
     lines = [
         ("read from", ", ".join(found.sources)),
+        ("scored on", asked_text(found) or "nothing: no run is evaluated"),
         ("runs", f"{sum(record.finished for record in records)} finished, {sum(not r.finished for r in records)} failed"),
         ("seeds of the verdict", ", ".join(map(str, verdict)) or "none yet"),
         ("seeds used for choosing", ", ".join(map(str, sorted(found.tuning_seeds))) or "none"),
@@ -195,7 +201,29 @@ def provenance(found: ReportInput, compared: list[Difference]) -> list[tuple[str
     return lines
 
 
+def asked_text(found: ReportInput) -> str:
+    """What the scores are of: which problems, and whether training asked them too. Empty where nothing was scored."""
+    names = {name for record in found.records for name in record.scores}
+    trained_on = {str(record.settings.get(PROBLEMS, "")) for record in found.records}
+    said = [_problems_text(name, trained_on) for name in sorted(names)]
+    return f"Scores are of {' and of '.join(said)}." if said else ""
+
+
+def _problems_text(name: str, trained_on: set[str]) -> str:
+    """One set of problems by the name of its scores. A file's is that of the file (`file_benchmark`)."""
+    if name in BENCHMARKS:
+        return f"the benchmark {name}"
+    if any(file_benchmark(source).name == name for source in trained_on if source):
+        return f"{name}, the problems that training asked: a high score may be memory"
+    return f"{name}, problems of a file that training did not ask by that name"
+
+
+def _short(value: Any) -> str:
+    """A value without the folders of this machine."""
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else str(value)
+
+
 def _values(records: list[RunRecord], key: str) -> str:
     missing = object()
-    values = {str(record.settings.get(key, missing)) for record in records if key in record.settings}
+    values = {_short(record.settings.get(key, missing)) for record in records if key in record.settings}
     return ", ".join(sorted(values)) + (" (or not a setting)" if any(key not in record.settings for record in records) else "")

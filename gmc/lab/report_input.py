@@ -121,7 +121,7 @@ def _of_results(files: Sequence[Results]) -> ReportInput:
         compare=first.compare,
         tuned=tuned,
         tuning_seeds=tuning_seeds,
-        sources=[str(results.path) for results in files],
+        sources=_short_names([results.path for results in files]),
         notes=[note for results in files for note in _missing(results)],
     )
 
@@ -170,9 +170,20 @@ def _of_runs(paths: Sequence[Path]) -> ReportInput:
         named = {key: value for key, value in group.differing.items() if value and key != "estimator"}
         records = [replace(record, values=named) for record in records]
         arms.append(_arm(str(group.runs[0].settings.get(RULE, "runs")), named, records))
-    unevaluated = [str(path) for arm in arms for path in _without_scores(arm, paths)]
-    notes = [f"{path}: not evaluated; gmc eval --run {path} --policy all" for path in unevaluated]
-    return ReportInput("runs", "", arms, None, sources=[str(path) for path in paths], notes=notes)
+    short = dict(zip(paths, _short_names(paths), strict=True))
+    unevaluated = [short[path] for arm in arms for path in _without_scores(arm, paths)]
+    notes = [f"{name}: not evaluated; gmc eval --run .../{name} --policy all" for name in unevaluated]
+    return ReportInput("runs", "", arms, None, sources=[*short.values()], notes=notes)
+
+
+def _short_names(paths: Sequence[Path]) -> list[str]:
+    """Paths for a page that others read: without the folders of this machine, as long as it takes to tell them apart."""
+    absolute = [path.resolve() for path in paths]
+    for parts in range(1, max(len(path.parts) for path in absolute) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in absolute]
+        if len({*names}) == len({*absolute}):
+            break
+    return names
 
 
 def _record(path: Path, settings: Mapping[str, Any], seed: int) -> RunRecord:

@@ -22,7 +22,8 @@ MANY_TASKS = 3
 
 @dataclass(frozen=True)
 class Over:
-    """Mean of one value a run, half the width of Student's 95 % interval (None for one run), and how many runs have one."""
+    """Mean of one value a run, half the width of Student's 95 % interval (None for one run, and for equal values), and how many
+    runs have a value."""
 
     mean: float
     reach: float | None
@@ -49,7 +50,7 @@ def trained(name: str) -> Callable[[RunRecord], float | None]:
 
 
 def drop(run: RunRecord) -> float | None:
-    """The worst fall of the held-out curve below its best so far."""
+    """The worst fall of the curve of scores below its best so far."""
     return worst_drop(curve_points(run))
 
 
@@ -62,7 +63,7 @@ class Reached:
 
 
 def reached(arm: ReportArm, level: float) -> Reached:
-    """By straight lines between the points of the held-out curve."""
+    """By straight lines between the points of the curve of scores."""
     return Reached(over([updates_to(curve_points(run), level) for run in arm.runs]), len(arm.runs))
 
 

@@ -51,7 +51,7 @@ Line = tuple[Sequence[float], Sequence[float]]
 def plots_of(found: ReportInput, compared: Sequence[Difference]) -> list[Plot]:
     """Every plot for which there are data."""
     made = [
-        *_curves(found, "curve", "Held-out score", lambda run: _unzip(curve_points(run)), HOW_CURVE),
+        *_curves(found, "curve", "Score", lambda run: _unzip(curve_points(run)), HOW_CURVE),
         *_curves(found, "reward", "Training reward", lambda run: _windows(run, "update", "reward/mean"), HOW_REWARD),
         _forest(found, compared),
         _against_delay(found),
@@ -69,19 +69,19 @@ HOW_CURVE = (
 )
 HOW_REWARD = (
     "Mean reward of the rollouts that the updates trained on, over twentieths of a run. At a delay D these were made D updates "
-    "earlier, so this trails the policy; the held-out score does not."
+    "earlier, so this trails the policy; the score does not."
 )
 HOW_FOREST = (
     "Each point is a mean of differences of runs that share a seed, its line the 95 % interval of that mean. Right of zero the "
     "first-named arm is better. Filled: Holm's p-value over all comparisons is below 0.05; hollow: it may be chance."
 )
-HOW_DELAY = "Final held-out score against the mean delay that was measured, mean over seeds with its 95 % interval."
+HOW_DELAY = "Final score against the mean delay that was measured, mean over seeds with its 95 % interval."
 HOW_TUNING = (
-    "Held-out score on the tuning seeds for each rate, one line a cap; dots are single runs. A flat top means that the choice "
+    "Score on the tuning seeds for each rate, one line a cap; dots are single runs. A flat top means that the choice "
     "hardly matters, a rise at the edge that the best value lies beyond."
 )
 HOW_STABILITY = (
-    "The deepest fall of a run's held-out curve below its best so far: a dot a run, a bar their mean. Zero means that the "
+    "The deepest fall of a run's curve of scores below its best so far: a dot a run, a bar their mean. Zero means that the "
     "score never fell at the points evaluated; a few points are the noise of one evaluation."
 )
 HOW_ESS = (

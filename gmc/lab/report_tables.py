@@ -94,7 +94,9 @@ def cell_text(cell: Cell, kind: str) -> str:
         return "–"
     if isinstance(cell, Over):
         mean = cell_text(cell.mean, kind)
-        return mean if cell.reach is None else f"{mean} ± {cell_text(cell.reach, kind)}"
+        if cell.reach is None:
+            return mean if cell.runs == 1 else f"{mean} (n={cell.runs})"
+        return f"{mean} ± {cell_text(cell.reach, kind)}"
     if isinstance(cell, str) or kind == TEXT:
         return str(cell)
     return f"{100 * cell:.1f}".replace("-", "−") if kind in (PERCENT, POINTS) else f"{cell:.3g}".replace("-", "−")

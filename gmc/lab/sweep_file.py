@@ -68,7 +68,7 @@ class Arm(_Varied):
 class Selection(_Table):
     """[select]: which axes are chosen, on which seeds, by the highest mean of which measure.
 
-    settings: of these runs alone. final: score of the last policy; area: mean over the held-out curve.
+    settings: of these runs alone. final: score of the last policy; area: mean over the curve of scores.
     """
 
     seeds: Seeds

@@ -16,6 +16,7 @@ import ray
 from gmc.lab.sweep_launch import Event, refuse_options
 from gmc.lab.sweep_task import Task
 from gmc.lab.sweep_worker import run_task
+from gmc.live.ray_address import require_answer
 
 OPTIONS = ("address", "num_cpus", "num_gpus")
 IDLE_SECONDS = 1.0
@@ -85,6 +86,7 @@ def open_ray(folder: Path, jobs: int, options: Mapping[str, str]) -> Iterator[Ra
     refuse_options("ray", options, OPTIONS)
     resources = {key: float(value) for key, value in options.items() if key != "address"}
     if "address" in options:
+        require_answer(options["address"])
         ray.init(address=options["address"], log_to_driver=False, logging_level=logging.WARNING)
     else:
         ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING)

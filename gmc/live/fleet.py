@@ -17,6 +17,7 @@ import ray as untyped_ray
 from gmc.errors import GmcError, UsageError
 from gmc.live.ending import has_ended
 from gmc.live.fleet_follower import GRACE_SECONDS, Ended, follow_once
+from gmc.live.ray_address import require_answer
 from gmc.store.run_directory import RUN_FILE, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ def _wait_for_run(run: Path, stopping: Callable[[], bool]) -> None:
 @contextmanager
 def _joined(fleet: Fleet) -> Iterator[None]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    if fleet.address is not None:
+        require_answer(fleet.address)
     try:
         if fleet.address is not None:
             ray.init(address=fleet.address, **quiet)

@@ -1,6 +1,7 @@
 """LoRA adapters over a network whose own weights stay as they are (Hu et al., arXiv 2106.09685), by the package peft."""
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ def is_new(weights: Mapping[str, Tensor]) -> bool:
 
 
 def _peft() -> Any:
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # peft imports it, and it warns of kernels that nothing here uses
     try:
         import peft
     except ImportError as error:

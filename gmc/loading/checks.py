@@ -31,7 +31,10 @@ def require_causal(network: PreTrainedModel, source: str, token_ids: list[int]) 
     changed_1T[0, -1] = token_ids[-1] if int(ids_1T[0, -1]) != token_ids[-1] else token_ids[0]
     logp_2TV = _logp(network, torch.cat((ids_1T, changed_1T)))
     if not bool(torch.isfinite(logp_2TV).all()):
-        raise DataError(f"{source}: its log-probs of {LENGTH} plain tokens are not finite; restore the model from a copy.")
+        raise DataError(
+            f"{source}: its log-probs of {LENGTH} plain tokens are not finite: it is damaged, or the policy of a training that "
+            "diverged; restore it from a copy, or take an earlier version"
+        )
     ahead = float((logp_2TV[0, :-1] - logp_2TV[1, :-1]).abs().max())
     if ahead > TOLERANCE:
         raise DataError(

@@ -53,6 +53,11 @@ def check_settings(settings: RunSettings) -> None:
     delay.check(arguments_of(settings.delay), context)
     if delay.in_flight:
         check_in_flight(settings, f"--delay {settings.delay}")
+    if delay.live and rollout.devices:
+        raise UsageError(
+            f"--live with rollout.devices = {rollout.devices}: followers sample, each where it runs; leave the setting "
+            "out, and choose a follower's own with gmc rollout --follow --set model.device=…"
+        )
     if delay.live and settings.live.in_flight:
         _check_whole_batches(settings, "live.in_flight")
 

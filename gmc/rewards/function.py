@@ -74,7 +74,8 @@ class FunctionReward(Reward):
             return self._scores(samples, self._call(samples))
         except RewardError as error:
             if self._on_error == "stop":
-                raise RewardError(f"{error}{self._culprit(samples)}. Repair it and go on with --resume") from error
+                own = " --set reward.code=auto, which takes the repaired file" if self.spec.is_file else ""
+                raise RewardError(f"{error}{self._culprit(samples)}. Repair it and go on with --resume{own}") from error
             log.warning("%s; its %d responses get 0", error, len(samples))
             return [Score(0.0, "error", note=str(error)) for _ in samples]
 

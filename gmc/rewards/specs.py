@@ -6,7 +6,6 @@ rewards.py:short=0.2                        a function in a file
 trl.rewards:get_soft_overlong_punishment(max_completion_len=64, soft_punish_cache=16)     what a factory gives
 """
 
-import ast
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gmc.errors import UsageError
+from gmc.registry import plain_call
 
 EXAMPLE = "write it as math, exact(ignore_case=True)=0.5 or rewards.py:function"
 _SPEC = re.compile(r"(?P<target>[^()=]+)(?P<call>\(.*\))?(?:=(?P<weight>[^()=]+))?", re.DOTALL)
@@ -100,14 +100,11 @@ def _arguments(call: str | None, spec: str) -> tuple[tuple[Any, ...], dict[str, 
     if call is None:
         return (), {}
     try:
-        parsed = ast.parse(f"f{call}", mode="eval").body
-        assert isinstance(parsed, ast.Call)
-        assert not any(keyword.arg is None for keyword in parsed.keywords)
-        positional = tuple(ast.literal_eval(argument) for argument in parsed.args)
-        return positional, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
-    except (SyntaxError, ValueError, AssertionError, RecursionError) as error:
+        return plain_call(call)
+    except ValueError as error:
         raise UsageError(
-            f"--reward {spec}: what stands in the brackets must be plain Python values, as in (max_tokens=64, words=['a', 'b'])"
+            f"--reward {spec}: what stands in the brackets must be plain Python values, as in (max_tokens=64, "
+            f"words=['a', 'b']); {error}"
         ) from error
 
 

@@ -87,12 +87,12 @@ class ShardCheck:
         if metadata.rewards and metadata.rewards != self._rewards:  # a shard of another tool brings its rewards
             raise UsageError(
                 f"{stored.path}: rewarded by {' + '.join(metadata.rewards)}, this command's reward is "
-                f"{' + '.join(self._rewards)}; give --reward as it was, or use another --run"
+                f"{' + '.join(self._rewards)}; give --reward as it was, or start anew with --overwrite or another --run"
             )
         if metadata.environment not in (None, self._environment):  # None: of another tool, or of gmc before 0.3
             raise UsageError(
                 f"{stored.path}: made in the environment {metadata.environment}, this command's is {self._environment}; give "
-                "--environment as it was, or use another --run"
+                "--environment as it was, or start anew with --overwrite or another --run"
             )
         if metadata.resample_equal not in (None, self._resample_equal):  # None: of another tool, or of gmc before 0.3
             raise _misfit(stored.path, "rollout.resample_equal", metadata.resample_equal, self._resample_equal)
@@ -110,7 +110,10 @@ class ShardCheck:
 
 def _misfit(path: Path, what: str, found: object, wanted: object, kind: type[UsageError] = UsageError) -> UsageError:
     cure = "move it away" if kind is ForeignShardError else "give the setting that they were made with"
-    return kind(f"{path}: its {what} is {str(found)[:16]}, this command's is {str(wanted)[:16]}; {cure}, or use another --run")
+    return kind(
+        f"{path}: its {what} is {str(found)[:16]}, this command's is {str(wanted)[:16]}; {cure}, or start anew with "
+        "--overwrite or another --run"
+    )
 
 
 def _number(text: str) -> float | None:

@@ -83,7 +83,7 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     hashes = policy_hash(model), tokenizer_hash(model.tokenizer)
     dtype = str(model.network.dtype).removeprefix("torch.")
     info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1], dtype)
-    if is_ready(path) and read_policy_info(path) == info:
+    if _holds(path, info):
         return path
     remove_leftovers(directory)
     with ready_directory(path) as folder:
@@ -110,7 +110,7 @@ def finish_shared_policy(
 
     hashes = weights_hash(StoredTensors(folder, files)), tokenizer_hash(model.tokenizer)
     info = PolicyInfo(run_id, version, hashes[0], model.source, __version__, hashes[1], str(dtype).removeprefix("torch."))
-    if is_ready(path) and read_policy_info(path) == info:
+    if _holds(path, info):
         remove(folder)
         return
     remove_leftovers(path.parent)
@@ -207,6 +207,14 @@ def newest_version(directory: Path) -> tuple[int, Path] | None:
     names = os.listdir(directory) if directory.is_dir() else []
     versions = sorted(((int(match[1]), name) for name in names if (match := POLICY_NAME.fullmatch(name))), reverse=True)
     return next(((version, directory / name) for version, name in versions if is_ready(directory / name)), None)
+
+
+def _holds(path: Path, info: PolicyInfo) -> bool:
+    """Whether this very policy is published there. A damaged record is no reason to stop: the policy is published again."""
+    try:
+        return is_ready(path) and read_policy_info(path) == info
+    except DataError:
+        return False
 
 
 def read_policy_info(path: Path) -> PolicyInfo:

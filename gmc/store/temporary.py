@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 TEMPORARY_PREFIX = ".tmp-"
 FOREIGN_LEFTOVER_SECONDS = 24 * 3600
+_ANY_NAME = r".*-[^-]+-\d+-[0-9a-f]{8}-[0-9a-f]{8}"
 _OWN_NAME = r".*-{host}-(\d+)-([0-9a-f]{{8}})-[0-9a-f]{{8}}"
 
 
@@ -23,11 +24,20 @@ def temporary_name(path: Path) -> Path:
     """A name beside `path` that no reader takes and no other process picks; it tells its host and process.
 
     A process is named by its number and by when it started, since numbers come again: in a container the trainer is
-    process 1 each time.
+    process 1 each time. What killed writers left in that folder is removed first, once a process: every writer comes here.
     """
+    _sweep(path.parent.absolute())
     process = os.getpid()
     mark = f"{_host()}-{process}-{_birth(process)}-{secrets.token_hex(4)}"
     return path.parent / f"{TEMPORARY_PREFIX}{path.name}-{mark}"
+
+
+@functools.cache
+def _sweep(directory: Path) -> None:
+    """Remove what dead writers of gmc left in a folder that may be anybody's: nothing whose name says otherwise."""
+    for path in sorted(directory.glob(f"{TEMPORARY_PREFIX}*")):
+        if re.fullmatch(_ANY_NAME, path.name) and _is_left_over(path):
+            remove(path)
 
 
 def _host() -> str:

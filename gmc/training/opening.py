@@ -25,7 +25,7 @@ from gmc.store.shards.store import RolloutStore
 from gmc.training.anchors import Anchors, Reference
 from gmc.training.optimizer import make_optimizer
 from gmc.training.place import Place
-from gmc.training.restoring import restore, rewind
+from gmc.training.restoring import restore_source, restore_updater, rewind
 from gmc.training.session import Session
 from gmc.training.sources import open_imports, open_source
 from gmc.training.trackers import Tracked, Tracker, make_trackers
@@ -61,7 +61,7 @@ def open_session(
 
     updater = _updater(place, rule)
     if checkpoint:
-        restore(checkpoint, updater)
+        restore_updater(checkpoint, updater, place)
     version = checkpoint.update if checkpoint else 0
     ranks.from_rank_0(lambda: rewind(place, version))  # only now, when everything in the checkpoint fits
     updater.planned_updates = planned_updates(settings, place.store)
@@ -70,8 +70,7 @@ def open_session(
     updater.knows_lags = source.knows_lags
     if checkpoint:
         used = read_used(run.used)
-        source.load_attachments(checkpoint.attachments, str(checkpoint.path))
-        source.load_state_dict(checkpoint.extra["source"], used)
+        restore_source(checkpoint, source, used, place)
         _say_new_horizon(checkpoint, updater)
         updater.rate_mass = _mass_so_far(place, source, used)
     live = delay_class(settings.delay).live

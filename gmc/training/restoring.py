@@ -1,17 +1,22 @@
 """Going on from a checkpoint: its state is loaded, and what the directory holds of later updates is taken back."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from gmc.config.layers import flatten
+from gmc.config.settings import settings_tree
 from gmc.delays.registry import delay_class
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError
 from gmc.gradients.rule_calls import RuleCalls
+from gmc.rollouts.source import RolloutSource
 from gmc.store.checkpoints import Checkpoint, prune_checkpoints
-from gmc.store.logs import cut_log
+from gmc.store.logs import GroupRef, cut_log
 from gmc.store.policies import set_aside_policies
+from gmc.store.saved_settings import read_run_settings
 from gmc.store.shards.launches import LaunchLog
 from gmc.training.optimizer_state import load_optimizer_tensors
 from gmc.training.place import Place
@@ -21,8 +26,49 @@ from gmc.training.update import Updater
 log = logging.getLogger(__name__)
 
 
+DECIDING = (
+    *("delay", "seed", "estimator.name", "optimizer.name", "model.source", "model.lora.rank"),
+    *("rollout.prompts", "rollout.group_size", "train.start_version"),
+)
+"""Settings without whose values a checkpoint cannot be understood."""
+
+
+@contextmanager
+def _blaming_settings(place: Place) -> Iterator[None]:
+    """What does not fit the checkpoint is wrong usage, not damage, where a setting given now contradicts the run's own."""
+    try:
+        yield
+    except DataError as error:
+        path = place.run.settings("train")
+        saved = dict(flatten(read_run_settings(path))) if path.is_file() else {}
+        now = dict(flatten(settings_tree(place.settings)))
+        for key in DECIDING:
+            if key in saved and saved[key] != now.get(key):
+                raise UsageError(
+                    f"--resume with {key} = {now.get(key)}: {place.run.path} was started with {saved[key]}; leave it out, and "
+                    "--resume takes the run's own, or start another --run"
+                ) from error
+        raise
+
+
+def restore_updater(checkpoint: Checkpoint, updater: Updater, place: Place) -> None:
+    """Put weights, optimizer, rule and anchors where they stood.
+
+    Raises `DataError` when they are another model's, `UsageError` where a setting of this command says so.
+    """
+    with _blaming_settings(place):
+        restore(checkpoint, updater)
+
+
+def restore_source(checkpoint: Checkpoint, source: RolloutSource, used: Sequence[Sequence[GroupRef]], place: Place) -> None:
+    """Put the source of rollouts where it stood. Raises as `restore_updater`."""
+    with _blaming_settings(place):
+        source.load_attachments(checkpoint.attachments, str(checkpoint.path))
+        source.load_state_dict(checkpoint.extra["source"], used)
+
+
 def restore(checkpoint: Checkpoint, updater: Updater) -> None:
-    """Put weights, optimizer, rule and anchors where they stood. Raises `DataError` when they are another model's."""
+    """`restore_updater` without a run. Raises `DataError`."""
     weights, state = updater.parameters.own, loaded_state(checkpoint, updater.parameters)
     shapes = {name: tuple(tensor.shape) for name, tensor in state["weights"].items()}
     if shapes != {name: tuple(tensor.shape) for name, tensor in weights.items()}:
