@@ -1,12 +1,14 @@
 """`gmc eval` from the command line, on the embedded model."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
@@ -96,6 +98,32 @@ def test_model_of_a_folder_on_a_problem_file(here: Path) -> None:
     assert set(result["scores"]) == {"avg@4", "pass@1", "pass@4", "maj@4", "greedy"}
     assert result["spec"]["temperature"] == 0.5
     assert result["file"].startswith("evals/mine-model-")
+
+
+def test_a_model_with_one_weight_that_is_no_number_has_no_score(here: Path) -> None:
+    shutil.copytree(embedded_model_path(), "damaged")
+    weights = load_file("damaged/model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 4] = float("nan")
+    save_file(weights, "damaged/model.safetensors", metadata={"format": "pt"})
+    result = gmc("--model", "damaged", *QUICK)
+    assert (result.exit_code, result.stdout, result.stderr.strip().count("\n")) == (1, "", 0)
+    assert "damaged: tensor model.layers.1.mlp.up_proj.weight holds values that are no numbers" in result.stderr
+    assert not Path("evals").exists()
+
+
+def test_a_run_that_may_only_be_read_can_be_asked_and_evaluated(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is even tried to be written there. (The tests may run as root, whom no permission stops.)"""
+    run = Path("runs/default")
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+
+    def everything() -> dict[Path, tuple[int, int]]:
+        found = {path: path.stat() for path in (run, *run.rglob("*"))}
+        return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
+
+    before = everything()
+    assert gmc_json(*QUICK, "--no-greedy", "--out", "elsewhere")["results"][0]["file"].startswith("elsewhere")
+    assert CliRunner().invoke(app, ["status", str(run)]).exit_code == 0
+    assert everything() == before
 
 
 def test_resume_and_compare(here: Path) -> None:

@@ -1,6 +1,7 @@
 """One evaluation from what is asked to its results: what `gmc eval` and `gmc.evaluate` do."""
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,15 +85,15 @@ class Evaluation:
 
 
 def evaluate_run(request: Request, settings: RunSettings, *, watch: Watch) -> Evaluation:
-    """Evaluate what is asked for; results lie in RUN/evals or `request.out`, settings in the run. watch: gives what shows the
-    progress of each.
+    """Evaluate what is asked for; results lie in RUN/evals or `request.out`, settings in the run. With `request.out` the run
+    may be one that this process cannot write into; then nothing is saved there. watch: gives what shows the progress of each.
 
     Raises `UsageError` or `DataError` in one line for a policy, benchmark or problem file that is not there.
     """
     candidates, reference, directory = _subjects(request, settings)
     everyone = [*([reference] if reference else []), *candidates]
     tasks = _tasks(request, settings)
-    if request.run is not None:
+    if request.run is not None and (request.out is None or os.access(request.run.path, os.W_OK)):  # else it is only read
         request.run.save_settings("eval", settings)
     found = evaluate_all(everyone, tasks, settings, directory=directory, resume=request.resume, watch=watch)
     return Evaluation(found, reference, directory)
