@@ -28,6 +28,7 @@ WRONG = {
         "--set nowhere=1",
         "--nowhere",
         "--updates nowhere",
+        "--live --set rollout.devices=['0']",
     ],
     "simulate-delay": [
         "nowhere --delay 2",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gmc.config.layers import Layers
+from gmc.config.layers import Layers, lay
 from gmc.config.recipes import recipes_directory
 from gmc.errors import UsageError
 from gmc.estimators.registry import build_estimator, list_estimators
@@ -158,3 +158,10 @@ def test_naming_a_base_and_setting_it_work_in_either_order(order):
 def test_the_dtype_of_products_follows_the_device_unless_it_is_set(setting, device, expected):
     settings = resolve_settings(assignments=[f"model.compute_dtype={setting}", f"model.device={device}"])
     assert settings.model.compute_dtype == expected
+
+
+def test_text_of_another_form_is_answered_with_what_it_should_be():
+    with pytest.raises(UsageError) as caught:
+        lay(assignments=["rollout.devices=['cuda']"])
+    assert "rollout.devices.0 = 'cuda': not understood; it is GPUs that sample" in str(caught.value)
+    assert "pattern" not in str(caught.value)

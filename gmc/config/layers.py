@@ -235,5 +235,7 @@ def _explain(key: str, problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         own = "" if "." in key else f"one of the rule is written estimator.{key}, and "
         return f"unknown setting {key}{did_you_mean(key, FIELDS) or f'; {own}--dry-run prints every setting'}"
+    if problem["type"] == "string_pattern_mismatch":
+        return f"{key} = {problem['input']!r}: not understood; it is {field_of(key).description}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{key} = {problem['input']!r}: {message[0].lower()}{message[1:]}"
