@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from transformers import Qwen3Config
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
-from gmc.errors import DataError, GmcError, UsageError
+from gmc.errors import DataError, UsageError
 from gmc.resolving import memory
 from gmc.resolving.memory import GIB, check_engine_share, fitted_plan
 from gmc.resolving.resolve import resolve_settings
@@ -21,7 +20,6 @@ from gmc.scoring.memory import fake_network, network_size, saved_bytes
 from gmc.scoring.packing import pack
 from gmc.scoring.passes import PackedPass
 from gmc.scoring.plan import make_plan
-from gmc.training import run as training_run
 
 pytestmark = pytest.mark.unit
 
@@ -170,17 +168,3 @@ def test_the_plan_needs_no_weights_and_shows_the_usual_sizes(folder):
 def test_a_folder_without_a_config_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"no config\.json"):
         memory.load_config(str(tmp_path))
-
-
-def test_out_of_memory_is_one_line_with_numbers_and_a_cure(monkeypatch):
-    def fail(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(training_run, "train", fail)
-    for name in ("max_memory_allocated", "max_memory_reserved"):
-        monkeypatch.setattr(torch.cuda, name, lambda device: 70 * GIB)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (GIB, 80 * GIB))
-    updater = SimpleNamespace(settings=resolve_settings(), model=SimpleNamespace(device="cuda"))
-    with pytest.raises(GmcError, match=r"update 7: .*70\.0 GiB.*1\.0 of 80\.0.*checkpointing=true.*micro_batch=8192") as error:
-        training_run._train(SimpleNamespace(updater=updater, version=7, trackers=[]), None, None)
-    assert "\n" not in str(error.value)

@@ -89,6 +89,8 @@ def start_vllm(
                 worker_extension_cls=EXTENSION,
                 seed=0,
             )
+        except torch.OutOfMemoryError:  # the caller knows the settings that make it less
+            raise
         except (ValueError, RuntimeError, AssertionError, OSError, NotImplementedError) as error:
             reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise GmcError(f"vLLM does not start with {model.source}: {reason} Its own messages are in {log_file}.") from error

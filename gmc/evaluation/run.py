@@ -18,6 +18,7 @@ from gmc.evaluation.spec import Task
 from gmc.evaluation.statistics import Estimate
 from gmc.evaluation.subjects import Candidate, base_candidate, model_candidate, run_candidates
 from gmc.problems.benchmarks import SUITES, file_benchmark, select_benchmarks
+from gmc.resolving.out_of_memory import explained_out_of_memory
 
 if TYPE_CHECKING:
     import pandas
@@ -95,7 +96,8 @@ def evaluate_run(request: Request, settings: RunSettings, *, watch: Watch) -> Ev
     tasks = _tasks(request, settings)
     if request.run is not None and (request.out is None or os.access(request.run.path, os.W_OK)):  # else it is only read
         request.run.save_settings("eval", settings)
-    found = evaluate_all(everyone, tasks, settings, directory=directory, resume=request.resume, watch=watch)
+    with explained_out_of_memory(settings, lambda: "evaluation"):
+        found = evaluate_all(everyone, tasks, settings, directory=directory, resume=request.resume, watch=watch)
     return Evaluation(found, reference, directory)
 
 

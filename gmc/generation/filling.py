@@ -13,6 +13,7 @@ from gmc.errors import UsageError
 from gmc.models import policy_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_sampling
+from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.shard_fit import check_shards
 from gmc.store.run_directory import RunDirectory
@@ -62,7 +63,7 @@ def fill_run(
     """
     check_sampling(settings)
     run = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite)
-    with run.lock():
+    with run.lock(), explained_out_of_memory(settings, lambda: "rollouts"):
         return generate_batches(run, settings, advance=advance)
 
 

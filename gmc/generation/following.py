@@ -19,6 +19,7 @@ from gmc.live.heartbeats import new_name
 from gmc.models import load_model, tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_in_flight
+from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rollouts.maker import RolloutMaker
 from gmc.store.files import is_ready
 from gmc.store.policies import list_policies, read_policy_info
@@ -43,7 +44,7 @@ def follow_run(
         check_in_flight(settings, "live.in_flight")
     name = new_name()
     started = time.monotonic()
-    with ExitStack() as resources:
+    with explained_out_of_memory(settings, lambda: f"follower {name}"), ExitStack() as resources:
         model = build_model(settings)
         engine = build_engine(settings, model, run.engine_log(name))
         resources.callback(engine.close)

@@ -29,6 +29,9 @@ FORWARD = "_scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = "_scaled_dot_product_flash_attention_for_cpu_backward"
 """Private operators of torch; a release may drop or change them, and then the public one is used."""
 
+UNBOUNDED = 1e30
+"""A log-sum-exp far above any score, and finite, so that no kernel meets infinity."""
+
 
 _assumed_varlen: ContextVar[bool] = ContextVar("gmc_assumed_varlen", default=False)
 
@@ -136,21 +139,23 @@ def repeated_prompt_attention(
         query, key, value = (_rows(tensor, start, stop) for tensor in (query_NHD, key_NHD, value_NHD))
         outputs.append(_flat(scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)))
     for prefix in layout.prefixes:
-        shape = (prefix.segments, prefix.length)
-        query = query_NHD.index_select(0, prefix.index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2)
+        index, slots = prefix.padded(query_NHD.device)
+        segments, length = len(prefix.lengths), max(prefix.lengths)
+        shape = (segments, length)
+        query = query_NHD.index_select(0, index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2)
         key, value = (
             torch.cat(
                 (
-                    _rows(tensor, prefix.prompt_start, prefix.prompt_stop).expand(prefix.segments, -1, -1, -1),
-                    tensor.index_select(0, prefix.index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2),
+                    _rows(tensor, prefix.prompt_start, prefix.prompt_stop).expand(segments, -1, -1, -1),
+                    tensor.index_select(0, index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2),
                 ),
                 dim=2,
             )
             for tensor in (key_NHD, value_NHD)
         )
-        mask = causal_lower_right(prefix.length, key.shape[2])
+        mask = causal_lower_right(length, key.shape[2])
         output = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-        outputs.append(_flat(output).index_select(0, prefix.slots))
+        outputs.append(_flat(output).index_select(0, slots))
     return torch.cat(outputs)
 
 
@@ -163,15 +168,12 @@ def _rows(tensor_NHD: Tensor, start: int, stop: int) -> Tensor:
     return tensor_NHD[start:stop].transpose(0, 1).unsqueeze(0)
 
 
-def _bucket(tensor_NHD: Tensor, bucket: Bucket) -> Tensor:
-    """A bucket's segments as [segments, H, L, D]."""
+def _bucket(tensor_NHD: Tensor, padded_MHD: Tensor, bucket: Bucket) -> Tensor:
+    """A bucket's segments as [segments, H, L, D]. padded_MHD: the rows at the layout's `padded` positions."""
     if bucket.segments == 1:
         return _rows(tensor_NHD, bucket.start, bucket.start + bucket.length)
-    return _segments(tensor_NHD.index_select(0, bucket.index), bucket)
-
-
-def _segments(padded: Tensor, bucket: Bucket) -> Tensor:
-    return padded.reshape(bucket.segments, bucket.length, *padded.shape[1:]).transpose(1, 2)
+    own = padded_MHD[bucket.start : bucket.start + bucket.segments * bucket.length]
+    return own.view(bucket.segments, bucket.length, *own.shape[1:]).transpose(1, 2)
 
 
 def _flat(tensor_SHLD: Tensor) -> Tensor:
@@ -193,11 +195,11 @@ class _PackedAttention(torch.autograd.Function):
         ctx: Any, query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float
     ) -> Tensor:
         flash = _require_kernels().forward
-        tensors = (query_NHD, key_NKD, value_NKD)
+        tensors = [(tensor, tensor.index_select(0, layout.padded)) for tensor in (query_NHD, key_NKD, value_NKD)]
         outputs: list[Tensor] = []
         logsumexps: list[Tensor] = []
         for bucket in layout.buckets:
-            output, logsumexp = flash(*(_bucket(tensor, bucket) for tensor in tensors), 0.0, True, scale=scale)
+            output, logsumexp = flash(*(_bucket(*pair, bucket) for pair in tensors), 0.0, True, scale=scale)
             outputs.append(_flat(output))
             logsumexps.append(_flat(logsumexp))
         output_NHD = torch.cat(outputs).index_select(0, layout.restore)
@@ -225,12 +227,16 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_NHD: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query_NHD, key_NKD, value_NKD, output_NHD, logsumexp_NH = ctx.saved_tensors
         layout, scale, flash_backward = ctx.layout, ctx.scale, _require_kernels().backward
+        # At padding an unbounded log-sum-exp makes all weights exp(score - lse) zero, so that it adds nothing to any gradient.
+        logsumexp_M1 = logsumexp_NH.index_select(0, layout.padded).index_fill_(0, layout.padding, UNBOUNDED).unsqueeze(-1)
+        tensors = [
+            (tensor, tensor.index_select(0, layout.padded)) for tensor in (grad_NHD, query_NHD, key_NKD, value_NKD, output_NHD)
+        ]
         grads: list[tuple[Tensor, ...]] = []
         for bucket in layout.buckets:
-            parts = [_bucket(tensor, bucket) for tensor in (query_NHD, key_NKD, value_NKD, output_NHD)]
-            logsumexp = _bucket(logsumexp_NH.unsqueeze(-1), bucket).squeeze(-1)
-            grad = _bucket_grad(grad_NHD, bucket)
-            grads.append(tuple(map(_flat, flash_backward(grad, *parts, logsumexp, 0.0, True, scale=scale))))
+            parts = [_bucket(*pair, bucket) for pair in tensors]
+            logsumexp = _bucket(logsumexp_NH.unsqueeze(-1), logsumexp_M1, bucket).squeeze(-1)
+            grads.append(tuple(map(_flat, flash_backward(*parts, logsumexp, 0.0, True, scale=scale))))
         grad_query, grad_key, grad_value = (
             torch.cat(part).index_select(0, layout.restore) for part in zip(*grads, strict=True)
         )
@@ -251,12 +257,3 @@ class _PackedAttention(torch.autograd.Function):
             grad_key[slice(*prompt)] += _flat(part_key)
             grad_value[slice(*prompt)] += _flat(part_value)
         return grad_query, grad_key, grad_value, None, None
-
-
-def _bucket_grad(grad_NHD: Tensor, bucket: Bucket) -> Tensor:
-    """The bucket's output gradient, zero at padding, so that padding adds nothing to any other gradient."""
-    if bucket.slots.numel() == bucket.index.numel():
-        return _bucket(grad_NHD, bucket)
-    flat = grad_NHD.new_zeros(bucket.index.numel(), *grad_NHD.shape[1:])
-    flat[bucket.slots] = grad_NHD.index_select(0, bucket.index[bucket.slots])
-    return _segments(flat, bucket)

@@ -1,13 +1,18 @@
 """One micro-batch as one unpadded sequence: every prompt once, then every response, and who may attend to whom."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gmc.scoring.plan import Masks, MicroBatch, input_tokens, sampled_places
+
+Array = np.ndarray[Any, Any]
+_NONE = np.empty(0, dtype=np.int64)
 
 LONG_SEGMENT = 256
 """A segment at least this long is attended alone; shorter ones of similar length share one padded kernel call."""
@@ -20,33 +25,33 @@ BUCKET_RATIO = 0.75
 class Bucket:
     """Segments (a prompt or a response) attended causally in one call, padded right to the longest.
 
-    start: where the first segment starts. index: position in the packed sequence of each padded slot, flat, slots of one
-    segment together; padding repeats the segment's start. slots: the slots that are no padding.
+    start: of a single segment, where it starts in the packed sequence; of several, where their slots start among the `padded`
+    ones of the layout, those of one segment together.
     """
 
     segments: int
     length: int
     start: int
-    index: Tensor
-    slots: Tensor
 
 
 @dataclass(frozen=True)
 class Prefix:
     """Responses [start, stop) of the packed sequence that read the prompt [prompt_start, prompt_stop).
 
-    segments, length, index, slots: the responses padded right to the longest of them. index: position of each padded slot
-    in the packed sequence; slots: the slot of each token start..stop-1.
+    starts, lengths: of each of them.
     """
 
     prompt_start: int
     prompt_stop: int
     start: int
     stop: int
-    segments: int
-    length: int
-    index: Tensor
-    slots: Tensor
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+    def padded(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The responses padded right to the longest: the packed position of each slot, the slot of each token start..stop-1."""
+        index, valid = _pad(self.starts, self.lengths)
+        return torch.from_numpy(index).to(device), torch.from_numpy(valid.nonzero()[0]).to(device)
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,16 @@ class AttentionLayout:
     """Causal attention within each segment (buckets) plus each response's attention to its prompt (prefixes).
 
     prompts: [start, stop) of each prompt; they come first and in order, then the responses of the prefixes in order.
-    restore: for each packed position, its slot in the concatenation of all buckets. spans: for a variable-length kernel.
+    padded: the packed position of every slot of the buckets that hold several segments, padding repeats its segment's start;
+    padding: which of these slots are none. restore: for each packed position, its slot in the concatenation of all buckets.
+    spans: for a variable-length kernel.
     """
 
     prompts: tuple[tuple[int, int], ...]
     buckets: tuple[Bucket, ...]
     prefixes: tuple[Prefix, ...]
+    padded: Tensor
+    padding: Tensor
     restore: Tensor
     spans: Spans
 
@@ -153,21 +162,25 @@ def pack(
             responses.append(_Response(prompt, read, tokens, places, piece.group * len(responses_G) + sample))
             stop = read.stop
     segments = [*prompts, *(response.read for response in responses)]
+
+    def ids(parts: Iterable[Iterable[int]]) -> Tensor:
+        return torch.tensor([*chain.from_iterable(parts)], dtype=torch.long, device=device)
+
     return Packed(
-        input_ids_N=torch.tensor([*chain.from_iterable(each.tokens for each in segments)], device=device),
-        position_ids_N=torch.cat([torch.arange(len(each.tokens)) + each.position for each in segments]).to(device),
-        predict_R=torch.cat([_predicting(response) for response in responses]).to(device),
-        targets_R=torch.tensor([each.tokens[place] for each in responses for place in each.places], device=device),
-        rows_R=torch.cat([torch.full((len(each.places),), each.row) for each in responses]).to(device),
-        columns_R=torch.cat([torch.arange(len(each.places)) for each in responses]).to(device),
+        input_ids_N=ids(each.tokens for each in segments),
+        position_ids_N=ids(range(each.position, each.position + len(each.tokens)) for each in segments),
+        predict_R=ids(_predicting(response) for response in responses),
+        targets_R=ids([each.tokens[place] for place in each.places] for each in responses),
+        rows_R=ids([each.row] * len(each.places) for each in responses),
+        columns_R=ids(range(len(each.places)) for each in responses),
         layout=_layout(prompts, responses, device),
     )
 
 
-def _predicting(response: _Response) -> Tensor:
+def _predicting(response: _Response) -> list[int]:
     """The positions that predict a response's sampled tokens: each one's predecessor, for the first the prompt's last."""
     before, last = response.read.start - 1, response.prompt.stop - 1
-    return torch.tensor([before + place if place else last for place in response.places])
+    return [before + place if place else last for place in response.places]
 
 
 def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device: torch.device) -> AttentionLayout:
@@ -176,21 +189,31 @@ def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device:
     for prompt in prompts:
         members = [response.read for response in read if response.prompt is prompt]
         if members:
-            index, slots = _pad(members)
-            shape = (len(members), max(len(member.tokens) for member in members))
             span = (prompt.start, prompt.stop, members[0].start, members[-1].stop)
-            prefixes.append(Prefix(*span, *shape, index.to(device), slots.to(device)))
+            prefixes.append(Prefix(*span, *_bounds(members)))
     segments = [*prompts, *(response.read for response in read)]
     buckets: list[Bucket] = []
-    restore = torch.empty(sum(len(segment.tokens) for segment in segments), dtype=torch.long)
-    first = 0
+    restore = np.empty(sum(len(segment.tokens) for segment in segments), dtype=np.int64)
+    padded: list[Array] = []
+    padding: list[Array] = []
+    first = slot = 0
     for members in _similar(segments):
-        index, slots = _pad(members)
-        restore[index[slots]] = slots + first
-        first += index.numel()
-        buckets.append(Bucket(len(members), len(members[0].tokens), members[0].start, index.to(device), slots.to(device)))
+        index, valid = _pad(*_bounds(members))
+        restore[index[valid]] = first + valid.nonzero()[0]
+        first += len(index)
+        several = len(members) > 1
+        buckets.append(Bucket(len(members), len(members[0].tokens), slot if several else members[0].start))
+        if several:
+            padded.append(index)
+            padding.append(slot + (~valid).nonzero()[0])
+            slot += len(index)
     bounds = tuple((prompt.start, prompt.stop) for prompt in prompts)
-    return AttentionLayout(bounds, tuple(buckets), tuple(prefixes), restore.to(device), _spans(prompts, read, device))
+    tensors = (torch.from_numpy(np.concatenate([_NONE, *parts])).to(device) for parts in (padded, padding, [restore]))
+    return AttentionLayout(bounds, tuple(buckets), tuple(prefixes), *tensors, _spans(prompts, read, device))
+
+
+def _bounds(members: Sequence[_Segment]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(member.start for member in members), tuple(len(member.tokens) for member in members)
 
 
 def _spans(prompts: Sequence[_Segment], read: Sequence[_Response], device: torch.device) -> Spans:
@@ -205,14 +228,11 @@ def _spans(prompts: Sequence[_Segment], read: Sequence[_Response], device: torch
     return Spans(segments, after_prompts, after_reads, prompts[-1].stop, *longest)
 
 
-def _pad(members: Sequence[_Segment]) -> tuple[Tensor, Tensor]:
-    """Segments padded right: the packed position of each slot (padding repeats the start), and the slots that are none."""
-    starts = torch.tensor([member.start for member in members])
-    lengths = torch.tensor([len(member.tokens) for member in members])
-    steps = torch.arange(int(lengths.max()))
-    valid = steps < lengths[:, None]
-    index = torch.where(valid, starts[:, None] + steps, starts[:, None])
-    return index.reshape(-1), valid.reshape(-1).nonzero().squeeze(1)
+def _pad(starts: Sequence[int], lengths: Sequence[int]) -> tuple[Array, Array]:
+    """Segments padded right: the packed position of each slot (padding repeats the start), and which slots are no padding."""
+    steps = np.arange(max(lengths))
+    valid = steps < np.array(lengths)[:, None]
+    return (np.array(starts)[:, None] + np.where(valid, steps, 0)).reshape(-1), valid.reshape(-1)
 
 
 def _similar(segments: Sequence[_Segment]) -> list[list[_Segment]]:

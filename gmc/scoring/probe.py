@@ -25,6 +25,8 @@ def packed_mismatch(model: LanguageModel) -> str | None:
     try:
         with packed.active():
             ours_R = packed.run(micro_batch, prompts, groups, entropies=False).logp_R
+    except torch.OutOfMemoryError:  # says nothing about the layers
+        raise
     except (UnsupportedAttentionError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         return f"its layers do not accept packed attention ({error})"
     with stock.active():

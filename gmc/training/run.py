@@ -6,14 +6,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-
 from gmc.config.layers import DEFAULT, RUN
 from gmc.config.settings import RunSettings
-from gmc.errors import GmcError
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings
-from gmc.resolving.memory import GIB, check_engine_share, gpu_bytes
+from gmc.resolving.memory import check_engine_share, gpu_bytes
+from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rewards.build import short_spec
 from gmc.store.run_directory import RunDirectory
 from gmc.training.divergence import DivergenceWatch
@@ -108,7 +106,8 @@ def train_run(
 
     with ExitStack() as resources:
         directory = ranks.from_rank_0(claim)
-        session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
+        with explained_out_of_memory(settings, lambda: "before the first update"):
+            session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         ranks.from_rank_0(lambda: directory.save_settings("train", settings))  # only now, when the run takes them
         _log_start(session, directory)
         watch = _Watch(observer or Observer(), DivergenceWatch(settings.train.stop_on))
@@ -140,29 +139,13 @@ def train_run(
 def _train(session: Session, observer: Observer, stopping: Callable[[], bool]) -> bool:
     failed = True
     try:
-        finished = train(session, observer, stopping)
+        with explained_out_of_memory(session.updater.settings, lambda: f"update {session.version}"):
+            finished = train(session, observer, stopping)
         failed = False
-    except torch.OutOfMemoryError as error:
-        raise GmcError(_out_of_memory(session)) from error
     finally:
         for tracker in session.trackers:
             tracker.close(failed=failed)
     return finished
-
-
-def _out_of_memory(session: Session) -> str:
-    """What was in use and what would make it less, in one line."""
-    settings, device = session.updater.settings, session.updater.model.device
-    used, reserved = (count(device) / GIB for count in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved))
-    free, whole = (size / GIB for size in torch.cuda.mem_get_info(device))
-    train = settings.train
-    recompute = "" if train.activation_checkpointing else "train.activation_checkpointing=true, "
-    half = max(train.tokens_per_micro_batch // 2, 1)
-    return (
-        f"update {session.version}: the GPU is out of memory: {used:.1f} GiB in use at most, {reserved:.1f} held, "
-        f"{free:.1f} of {whole:.1f} free. Go on with --resume and --set {recompute}train.tokens_per_micro_batch={half} or "
-        "a smaller rollout.max_tokens; gmc train --plan shows what each part takes"
-    )
 
 
 def _responses_to_fill(session: Session, settings: RunSettings) -> int | None:
