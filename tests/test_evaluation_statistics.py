@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gmc.errors import UsageError
+from gmc.evaluation import statistics
 from gmc.evaluation.statistics import (
     clopper_pearson,
     estimate,
@@ -190,3 +191,14 @@ def test_scores_of_which_the_first_is_the_highest_are_resampled():
     assert estimate(falling_P, samples=1) == estimate(falling_P[::-1], samples=1)
     alone = mean_estimate([falling_P], samples=1)
     assert (alone.low, alone.high) == pytest.approx((0.0, 0.3), abs=1e-9)
+
+
+def test_resamples_are_drawn_once_for_all_scores_of_a_benchmark_and_stay_what_they_were() -> None:
+    scores_P = np.random.default_rng(3).random(300)
+    statistics._resamples.cache_clear()
+    found = [paired_difference(np.zeros(300), scores_P * factor, seed=5) for factor in (1.0, 2.0, 1.0)]
+    assert statistics._resamples.cache_info().misses == 1
+    draws = np.random.default_rng(5).multinomial(300, np.full(300, 1 / 300), size=10_000)
+    low, high = np.percentile(draws @ scores_P / 300, [2.5, 97.5])
+    assert (found[0].low, found[0].high) == (low, high)
+    assert found[2] == found[0] != found[1]

@@ -7,7 +7,9 @@ draws whole problems with replacement.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,11 +147,16 @@ def _plausible_means(scores_P: FloatArray, seed: int, binary: bool) -> FloatArra
 
 
 def _resampled_means(scores_P: FloatArray, seed: int) -> FloatArray:
-    generator = np.random.default_rng(seed)
     count = len(scores_P)
-    draws = generator.multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    means: FloatArray = draws @ scores_P / count
+    means: FloatArray = _resamples(count, seed).astype(np.float64) @ scores_P / count
     return means
+
+
+@lru_cache(maxsize=1)
+def _resamples(count: int, seed: int) -> NDArray[Any]:
+    """How often each resample has each problem. All scores of a benchmark ask for the same ones, and drawing takes longest."""
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    return draws.astype(np.min_scalar_type(count))
 
 
 def _percentiles(means: FloatArray) -> tuple[float, float]:

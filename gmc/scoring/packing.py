@@ -208,8 +208,10 @@ def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device:
             padding.append(slot + (~valid).nonzero()[0])
             slot += len(index)
     bounds = tuple((prompt.start, prompt.stop) for prompt in prompts)
-    tensors = (torch.from_numpy(np.concatenate([_NONE, *parts])).to(device) for parts in (padded, padding, [restore]))
-    return AttentionLayout(bounds, tuple(buckets), tuple(prefixes), *tensors, _spans(prompts, read, device))
+    slots, empty, order = (
+        torch.from_numpy(np.concatenate([_NONE, *parts])).to(device) for parts in (padded, padding, [restore])
+    )
+    return AttentionLayout(bounds, tuple(buckets), tuple(prefixes), slots, empty, order, _spans(prompts, read, device))
 
 
 def _bounds(members: Sequence[_Segment]) -> tuple[tuple[int, ...], tuple[int, ...]]:
