@@ -22,11 +22,11 @@ RECOMPUTE = "--set train.activation_checkpointing=true, train.tokens_per_micro_b
 PHASES = {
     "loading the model": (
         "transformers.AutoModelForCausalLM.from_pretrained",
-        "before the first update",
+        "at the run's start or end",
         "torchrun and --set train.sharding=full",
     ),
     "sampling": ("gmc.engines.flight.next_tokens", "update 0", "--set rollout.prompts=2 or a smaller rollout.max_tokens"),
-    "scoring": ("gmc.scoring.passes.token_logp", "before the first update", RECOMPUTE),
+    "scoring": ("gmc.scoring.passes.token_logp", "at the run's start or end", RECOMPUTE),
     "the backward pass": ("torch.autograd.backward", "update 0", RECOMPUTE),
     "the optimizer's step": ("torch._fused_adamw_", "update 0", "--set optimizer.name=adamw8bit"),
 }

@@ -104,10 +104,9 @@ def train_run(
         resources.enter_context(directory.lock(f"{settings.estimator['name']} at --delay {settings.delay}"))
         return directory
 
-    with ExitStack() as resources:
+    with explained_out_of_memory(settings, lambda: "at the run's start or end"), ExitStack() as resources:
         directory = ranks.from_rank_0(claim)
-        with explained_out_of_memory(settings, lambda: "before the first update"):
-            session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
+        session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         ranks.from_rank_0(lambda: directory.save_settings("train", settings))  # only now, when the run takes them
         _log_start(session, directory)
         watch = _Watch(observer or Observer(), DivergenceWatch(settings.train.stop_on))
