@@ -37,8 +37,14 @@ PACKED = {
     "gpt2": {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 48},
     "gpt_neox": {"num_key_value_heads": 4},
 }
+WINDOWS = ["sliding_attention", "full_attention"]
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 STOCK = {
     "gemma2": {"query_pre_attn_scalar": 8},
+    "gemma2, caps alone": {"query_pre_attn_scalar": 8, "layer_types": ["full_attention"] * 2, "attn_logit_softcapping": 2.0},
+    "gemma3_text, windows of 4": {"query_pre_attn_scalar": 8, "sliding_window": 4, "layer_types": WINDOWS},
+    "gpt_oss, windows of 4": {**EXPERTS, "sliding_window": 4, "layer_types": WINDOWS},
+    "gpt_oss, sinks alone": {**EXPERTS, "layer_types": ["full_attention"] * 2},
     "granite": {"logits_scaling": 4.0},
     "cohere": {"logit_scale": 0.25},
     "mistral": {"sliding_window": 4},
@@ -49,7 +55,7 @@ STOCK = {
 
 def network_of(kind, changes):
     torch.manual_seed(0)
-    config = CONFIG_MAPPING[kind](**{**SIZES, **changes})
+    config = CONFIG_MAPPING[kind.partition(",")[0]](**{**SIZES, **changes})
     network = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in network.parameters():
@@ -86,7 +92,9 @@ def test_every_network_is_scored_as_its_own_forward_would(kind, changes, packed,
 
     scorer = Scorer(model, temperature=0.8, token_budget=20, checkpointing=checkpointing)
     assert scorer.shares_prompts == packed
-    assert bool(caplog.records) != packed, "a fallback is announced, and only a fallback"
+    said = [record.getMessage() for record in caplog.records]
+    assert bool(said) != packed, "a fallback is announced, and only a fallback"
+    assert any("scored by the model's own forward, without sharing prompts: " in line for line in said) != packed
     current = scorer.forward(PROMPTS, RESPONSES)
     behavior = scorer.score(PROMPTS, RESPONSES, entropies=True)
     assert torch.equal(behavior.logp_BT, current.logp_BT)

@@ -217,3 +217,16 @@ def test_chatter_goes_to_the_log_file(engine: VllmEngine, log_file: Path, capfd:
     captured = capfd.readouterr()
     assert captured.out + captured.err == ""
     assert "vllm" in log_file.read_text("utf-8")
+
+
+def test_two_batches_begun_together_are_the_two_that_generate_gives(model: LanguageModel, engine: VllmEngine) -> None:
+    sampling = Sampling(temperature=1.0, max_tokens=24)
+    asked = [(PROMPTS, [1, 2, 3, 4]), (PROMPTS[::-1], [5, 6, 7, 8])]
+    wanted = [engine.generate(prompts, group_size=3, sampling=sampling, seeds=seeds) for prompts, seeds in asked]
+    begun = [engine.begin(prompts, group_size=3, sampling=sampling, seeds=seeds) for prompts, seeds in asked]
+    for wait, groups in zip(begun, wanted, strict=True):
+        for group, other in zip(wait(), groups, strict=True):
+            assert [each.token_ids for each in group] == [each.token_ids for each in other]
+            for each, one in zip(group, other, strict=True):
+                assert each.logprobs == pytest.approx(one.logprobs, abs=1e-4)
+    engine.load_weights(model.weights())  # nothing is left in the engine

@@ -81,6 +81,7 @@ def _kernels() -> dict[str, Any]:
     return {
         "CPU attention with shared prompts": _tried(_cpu_kernel),
         "GPU attention of variable length": _tried(_gpu_kernel),
+        "soft caps, sliding windows, attention sinks": "none of gmc's: the network's own forward, prompts not shared",
     }
 
 
