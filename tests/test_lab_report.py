@@ -232,6 +232,8 @@ def test_run_directories_are_arms_too(tmp_path):
     assert str(tmp_path) not in make_report(paths).markdown()
     assert differences(found) == []
     one = make_report(paths[:1])
+    assert one.markdown().startswith("# gmc-0\n")
+    assert "\nMean over training runs" in one.markdown()
     assert [table.name for table in one.tables] == ["scores", "staleness"]
     assert {plot.name for plot in one.plots()} == {"reward-0"}
 
@@ -247,7 +249,8 @@ def test_equal_seeds_have_no_interval(tmp_path):
 
 def test_the_report_says_which_problems_were_asked(tmp_path):
     found = read_input([write_results(tmp_path / "r.jsonl")])
-    assert asked_text(found) == "Scores are of the benchmark arithmetic."
+    assert asked_text(found) == "the benchmark arithmetic"
+    assert "Scores are of the benchmark arithmetic. Mean over" in make_report([tmp_path / "r.jsonl"]).markdown()
 
     def renamed(source):
         records = [replace(run, scores={"mine": run.scores["arithmetic"]}) for run in found.arms[0].runs]

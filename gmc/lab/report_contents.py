@@ -62,8 +62,10 @@ def _scores(found: ReportInput) -> Table:
 
 
 def _scores_note(found: ReportInput, level: float | None) -> str:
-    note = (
-        f"{asked_text(found)} Mean over training runs ± half of Student's 95 % interval over seeds; n=2 and the like: the runs "
+    asked = asked_text(found)
+    note = f"Scores are of {asked}. " if asked else ""
+    note += (
+        "Mean over training runs ± half of Student's 95 % interval over seeds; n=2 and the like: the runs "
         "are equal, so no interval can be estimated. final: the last policy's avg@n (else greedy), each set of problems "
         "counting once; curve area: mean height of the curve of scores; worst drop: its deepest fall below its best so far. "
         "Intervals of two arms may overlap although their paired difference is certain."
@@ -189,7 +191,7 @@ def provenance(found: ReportInput, compared: list[Difference]) -> list[tuple[str
     verdict = sorted({record.seed for record in records})
     lines = [
         ("read from", ", ".join(found.sources)),
-        ("scored on", asked_text(found) or "nothing: no run is evaluated"),
+        ("scores of", asked_text(found) or "nothing: no run is evaluated"),
         ("runs", f"{sum(record.finished for record in records)} finished, {sum(not r.finished for r in records)} failed"),
         ("seeds of the verdict", ", ".join(map(str, verdict)) or "none yet"),
         ("seeds used for choosing", ", ".join(map(str, sorted(found.tuning_seeds))) or "none"),
@@ -202,11 +204,10 @@ def provenance(found: ReportInput, compared: list[Difference]) -> list[tuple[str
 
 
 def asked_text(found: ReportInput) -> str:
-    """What the scores are of: which problems, and whether training asked them too. Empty where nothing was scored."""
+    """What was asked: which problems, and whether training asked them too. Empty where nothing was scored."""
     names = {name for record in found.records for name in record.scores}
     trained_on = {str(record.settings.get(PROBLEMS, "")) for record in found.records}
-    said = [_problems_text(name, trained_on) for name in sorted(names)]
-    return f"Scores are of {' and of '.join(said)}." if said else ""
+    return " and of ".join(_problems_text(name, trained_on) for name in sorted(names))
 
 
 def _problems_text(name: str, trained_on: set[str]) -> str:

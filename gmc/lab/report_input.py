@@ -20,6 +20,8 @@ from gmc.store.run_directory import RUN_FILE, RunDirectory
 from gmc.store.saved_settings import read_versions
 
 RULE = "estimator.name"
+MOST_NAMED = 4
+"""Runs that a report's title names."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,8 @@ def _of_runs(paths: Sequence[Path]) -> ReportInput:
     short = dict(zip(paths, _short_names(paths), strict=True))
     unevaluated = [short[path] for arm in arms for path in _without_scores(arm, paths)]
     notes = [f"{name}: not evaluated; gmc eval --run .../{name} --policy all" for name in unevaluated]
-    return ReportInput("runs", "", arms, None, sources=[*short.values()], notes=notes)
+    title = ", ".join(short.values()) if len(short) <= MOST_NAMED else f"{len(short)} runs"
+    return ReportInput(title, "", arms, None, sources=[*short.values()], notes=notes)
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:
