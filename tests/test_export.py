@@ -113,7 +113,7 @@ def test_nothing_is_written_until_told(tmp_path):
     expected = "README.md config.json generation_config.json gmc.json gmc_settings.toml model.safetensors tokenizer.json"
     assert names == [*expected.split(), "tokenizer_config.json"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".tmp")] == []
-    inside = export(run, "--to", tmp_path / "run" / "policies" / "mine", "--write")
+    inside = export(run, "--to", tmp_path / "run" / "policies" / "mine")
     assert (inside.exit_code, "lies in the run" in inside.stderr) == (2, True)
     assert "HF://" not in (hub := export(run, "--to", "HF://nobody/name")).stderr
     assert "into hf://nobody/name" in hub.stderr

@@ -38,6 +38,7 @@ def export(
     from gmc.cli.output import print_json, write_line
     from gmc.errors import UsageError
     from gmc.export.plan import plan_export
+    from gmc.export.write import require_outside
     from gmc.store.run_directory import RunDirectory
 
     folder = options.looked_at(run, run_flag)
@@ -49,6 +50,8 @@ def export(
         raise UsageError(f"--to {to}: a repository of the hub is written {HUB}USER/NAME")
     directory = RunDirectory.open(folder)
     plan = plan_export(directory, policy=policy, repository=repository, base=base, license_id=license_id, merge=merge)
+    if not repository:
+        require_outside(plan, Path(to))
     for note in plan.notes:
         write_line(f"note: {note}")
     where = _write(plan, to, repository, public) if write else to

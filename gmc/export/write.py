@@ -20,9 +20,7 @@ def write_folder(plan: Plan, folder: Path, advance: Callable[[int], None] = lamb
     Raises `UsageError` where something is already and for a place within the run, `GmcError` when the disk refuses; then
     nothing is left.
     """
-    run = plan.chosen.path.resolve().parent.parent
-    if folder.resolve().is_relative_to(run):
-        raise UsageError(f"{folder}: lies in the run, where gmc takes folders for its own; give one outside of {run.name}")
+    require_outside(plan, folder)
     with new_directory(folder) as filling, plan.contents() as files:
         for file in files:
             target = filling / file.name
@@ -32,6 +30,13 @@ def write_folder(plan: Plan, folder: Path, advance: Callable[[int], None] = lamb
                 advance(file.size)
             else:
                 _copy(file.content, target, advance)
+
+
+def require_outside(plan: Plan, folder: Path) -> None:
+    """Raise `UsageError` for a folder within the run that the policy comes from."""
+    run = plan.chosen.path.resolve().parent.parent
+    if folder.resolve().is_relative_to(run):
+        raise UsageError(f"{folder}: lies in the run, where gmc takes folders for its own; give one outside of {run.name}")
 
 
 def _copy(source: Path, target: Path, advance: Callable[[int], None]) -> None:
