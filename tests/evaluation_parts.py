@@ -10,6 +10,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from gmc.engines.base import Completion, Engine, Sampling
+from gmc.environments.build import build_environment
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import evaluate
 from gmc.evaluation.spec import EvalSpec, Task
@@ -117,7 +118,7 @@ def run(
         return evaluate(
             engine or ScriptedEngine(),
             tokenizer(),
-            Task(benchmark(), problems or sums(10), asked, fit_length),
+            Task(benchmark(), problems or sums(10), asked, build_environment(asked.environment), fit_length),
             subject=policy or subject(),
             reward=reward,
             directory=directory,

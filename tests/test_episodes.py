@@ -11,12 +11,13 @@ from gmc.config.sampling import Sampling
 from gmc.engines.base import Completion, Engine
 from gmc.engines.transformers import TransformersEngine
 from gmc.environments.base import Environment, Episode
+from gmc.environments.limits import EnvironmentFailedError
 from gmc.environments.retry import Retry
 from gmc.problems.base import Problem
 from gmc.problems.templates import Template
 from gmc.rewards.base import Reward, Score
 from gmc.rollouts.asked import Asked
-from gmc.rollouts.episodes import EnvironmentFailedError, turn_seed
+from gmc.rollouts.episodes import turn_seed
 from gmc.rollouts.respond import respond
 
 pytestmark = pytest.mark.unit

@@ -1,4 +1,4 @@
-"""How the list of environments and one environment's page look on a terminal and as JSON."""
+"""How the list of environments, one environment's page and a trial look on a terminal and as JSON."""
 
 import inspect
 from collections.abc import Sequence
@@ -10,8 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gmc.cli.plugin_view import plugin_tables, settings_record, settings_table, unwrapped
+from gmc.cli.streams import shown
 from gmc.environments.base import Environment
 from gmc.environments.registry import origin
+from gmc.generation.trying_environments import EnvironmentTrial
 from gmc.registry import Plugin
 
 
@@ -69,3 +71,25 @@ def show_view(environment: type[Environment]) -> Group:
     if record["settings"]:
         parts.append(settings_table(record["settings"]))
     return Group(*parts)
+
+
+def trial_view(trial: EnvironmentTrial) -> Group:
+    """Problem, prompt, and each episode turn by turn."""
+    problem = trial.asked.problem
+    lines = [
+        _row("environment", trial.spec),
+        _row("problem", f"{problem.problem_id} (one of {trial.problems})"),
+        _row("answer", problem.answer),
+        _row("prompt", trial.asked.prompt),
+    ]
+    for number, episode in enumerate(trial.episodes):
+        lines.append(Text(f"\nepisode {number}", style="bold"))
+        lines += [_row(role, text) for role, text in episode.turns]
+        score = episode.score
+        worth = f"{score.reward:g}  ({score.status})" if score else "none yet: the environment waits for another --say"
+        lines.append(_row("reward", worth))
+    return Group(*lines)
+
+
+def _row(name: str, text: str) -> Text:
+    return Text.assemble((f"{name:<12} ", "dim"), shown(text))

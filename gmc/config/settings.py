@@ -111,6 +111,10 @@ class RolloutSettings(Section):
         "single",
         description="what answers the model between its turns: NAME or NAME(setting=value); gmc environments lists all",
     )
+    environment_code: Annotated[list[str], Derived("rollout.environment", "code", "that of the files as they are")] = Field(
+        description="hash and path of every file of functions that the environment names, so that no run goes on with others"
+    )
+    environment_seconds: float = Field(60.0, gt=0, description="how long one call of the environment may take")
     batches: Count = Field(16, description="launch batches that `gmc rollout` writes")
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
     entropies: Annotated[bool, Derived("estimator.name", "rule", "true if the rule needs them")] = Field(

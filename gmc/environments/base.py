@@ -62,7 +62,8 @@ class Environment(ABC):
     name: as in `--environment`. summary: one line. Settings: its settings, given as `--environment 'name(key=value)'`.
     replies: whether it ever answers. inline: whether an answer stands right behind what the model said, as part of the same
     text, rather than as a turn that the prompt template writes. role: of its turns under a chat template. scores_turns: whether
-    each of the model's turns is rewarded before `reply` is asked, so that the answer may depend on it.
+    each of the model's turns is rewarded before `reply` is asked, so that the answer may depend on it. seconds: how long one
+    call of `start`, `reply` or `worth` may take, as the run sets it; what takes longer ends the command in one line.
 
     Everything must be a function of the settings and the episode, or a resumed run makes other rollouts.
     """
@@ -74,6 +75,7 @@ class Environment(ABC):
     inline: ClassVar[bool] = False
     role: ClassVar[str] = "user"
     scores_turns: ClassVar[bool] = False
+    seconds: float = 60.0
 
     def __init__(self, settings: EnvironmentSettings | None = None) -> None:
         self.settings: Any = self.Settings() if settings is None else settings
@@ -87,6 +89,16 @@ class Environment(ABC):
     def keeps_rewards(self) -> bool:
         """Whether `worth` leaves every reward as it is, so that one of 0 and 1 stays one."""
         return True
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files of Python code that the settings name. A run goes on with the code that it began with. Default: none."""
+        return ()
+
+    def completed(self) -> EnvironmentSettings:
+        """The settings as a run saves them, valid from any folder. Raises `UsageError` for what they name and is not there.
+        Default: as they are."""
+        return self.settings  # type: ignore[no-any-return]
 
     def start(self, problem: Problem) -> Episode:
         """A new episode. Default: the problem's question, as it is."""
@@ -102,5 +114,6 @@ class Environment(ABC):
         return score
 
     def close(self) -> None:
-        """End what the environment has started (processes); it may be used again. Default: nothing."""
+        """End what the environment has started (processes); it may be used again. gmc calls it when a command ends, also by an
+        error or Ctrl-C. Default: nothing."""
         return

@@ -2,6 +2,7 @@
 
 single                          a registered environment
 retry(tries=3, share=0.25)      with settings
+tools(functions=my_tools.py)    a file or a module needs no quotes
 """
 
 import re
@@ -16,27 +17,38 @@ from gmc.errors import UsageError
 from gmc.registry import in_one_line, plain_call
 from gmc.rewards.build import explain_settings, is_binary_reward
 
+_BARE = re.compile(r"(?<==)\s*(?!True\b|False\b|None\b)([~\w./-]+\.py(?::\w+)?|[A-Za-z_][\w.]*(?::\w+)?)(?=\s*[,)])")
+"""A file or a module that somebody did not quote."""
 _SPEC = re.compile(r"\s*(?P<name>[^()\s]+)\s*(?P<call>\(.*\))?\s*", re.DOTALL)
 
 
-def build_environment(text: str) -> Environment:
-    """The environment that a spec describes. Raises `UsageError` in one line for a name or a setting that is wrong."""
+def build_environment(text: str, *, seconds: float = Environment.seconds) -> Environment:
+    """The environment that a spec describes. seconds: how long one call of it may take.
+
+    Raises `UsageError` in one line for a name or a setting that is wrong.
+    """
     name, given = _parsed(text)
     cls = load_environment(name)
     try:
-        return cls(cls.Settings(**given))
+        environment = cls(cls.Settings(**given))
     except ValidationError as error:
         raise UsageError(f"--environment {text}: {explain_settings(cls, error)}") from error
     except UsageError as error:
         raise UsageError(f"--environment {text}: {error}") from error
     except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
         raise UsageError(f"--environment {text}: cannot be built: {in_one_line(error)}") from error
+    environment.seconds = seconds
+    return environment
 
 
 def complete(text: str) -> str:
     """The spec with every setting said, as a run saves it. Raises as `build_environment`."""
     environment = build_environment(text)
-    given = ", ".join(f"{key}={value!r}" for key, value in environment.settings.model_dump(mode="json").items())
+    try:
+        settings = environment.completed()
+    except UsageError as error:
+        raise UsageError(f"--environment {error}") from error
+    given = ", ".join(f"{key}={value!r}" for key, value in settings.model_dump(mode="json").items())
     return f"{environment.name}({given})" if given else environment.name
 
 
@@ -52,12 +64,19 @@ def _parsed(text: str) -> tuple[str, dict[str, Any]]:
     if match["call"] is None:
         return match["name"], {}
     try:
-        positional, given = plain_call(match["call"])
-        if positional:
-            raise ValueError(f"{positional[0]!r} has no name")
-        return match["name"], given
+        return match["name"], _keywords(match["call"])
     except ValueError as error:
-        raise UsageError(
-            f"--environment {text}: what stands in the brackets must be settings with plain Python values, as in "
-            f"(tries=3, share=0.25); {error}"
-        ) from error
+        try:
+            return match["name"], _keywords(_BARE.sub(r"'\1'", match["call"]))
+        except ValueError:
+            raise UsageError(
+                f"--environment {text}: what stands in the brackets must be settings with plain Python values, as in "
+                f"(tries=3, share=0.25) or (functions='my_tools.py'); {error}"
+            ) from error
+
+
+def _keywords(call: str) -> dict[str, Any]:
+    positional, given = plain_call(call)
+    if positional:
+        raise ValueError(f"{positional[0]!r} has no name")
+    return given

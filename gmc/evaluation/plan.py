@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from gmc.config.fields import EMBEDDED
 from gmc.config.settings import RunSettings
+from gmc.environments.build import build_environment
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.request import Request
 from gmc.evaluation.spec import EvalSpec, Task
@@ -46,12 +47,13 @@ def make_task(benchmark: Benchmark, settings: RunSettings, request: Request) -> 
         pass_k=tuple(evaluation.pass_k),
         seed=evaluation.seed,
         reward=parts,
-        reward_code=tuple(settings.reward.code),
+        reward_code=(*settings.reward.code, *settings.rollout.environment_code),
         environment=settings.rollout.environment,
         batch_sequences=request.batch_sequences,
     )
     # Nobody asked for a length where it comes from the model.
-    return Task(benchmark, problems, spec, fit_length=settings.origins.get("eval.max_tokens") == "model")
+    environment = build_environment(spec.environment, seconds=settings.rollout.environment_seconds)
+    return Task(benchmark, problems, spec, environment, fit_length=settings.origins.get("eval.max_tokens") == "model")
 
 
 def _parts(settings: RunSettings, request: Request) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
 """Evaluating several policies on several benchmarks, one loaded model at a time."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from gmc.config.layers import RUN
 from gmc.config.settings import RunSettings
+from gmc.environments.limits import close_environment
 from gmc.evaluation.results import Result
 from gmc.evaluation.runner import Progress, ask, evaluate, with_room
 from gmc.evaluation.spec import Task
@@ -28,33 +29,43 @@ def evaluate_all(
     watch: Watch,
 ) -> dict[Candidate, list[Result]]:
     """Each candidate's results, one a task, in order."""
-    results: dict[Candidate, list[Result]] = {}
-    for candidate in candidates:
-        whole = settings.model.lora.model_copy(update={"rank": 0})  # a policy brings the adapter that it was trained with
-        changes = {"source": candidate.source, "lora": whole}
-        own = settings.model_copy(update={"model": settings.model.model_copy(update=changes)})
-        model = build_model(own)
-        subject = candidate.subject(model, own.model.compute_dtype)
-        for template_id in {task.spec.template_id: None for task in tasks}:
-            log_prompt_notes(get_template(template_id), model)
-        for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
-            with_room(task, ask(model.tokenizer, task), subject.context_tokens)
-        with closing(build_engine(own, model, directory / "vllm.log")) as engine:
-            results[candidate] = []
-            for task in tasks:
-                with build_rewards(settings, task.spec.reward, form=form_of(settings, task)) as reward:
-                    reward.start()
-                    result = evaluate(
-                        engine,
-                        model.tokenizer,
-                        task,
-                        subject=subject,
-                        reward=reward,
-                        directory=directory,
-                        resume=resume,
-                        progress=watch(candidate, task),
-                    )
-                results[candidate].append(result)
+    with ExitStack() as resources:
+        for task in tasks:
+            resources.callback(close_environment, task.environment)
+        return {
+            candidate: _evaluate_one(candidate, tasks, settings, directory=directory, resume=resume, watch=watch)
+            for candidate in candidates
+        }
+
+
+def _evaluate_one(
+    candidate: Candidate, tasks: Sequence[Task], settings: RunSettings, *, directory: Path, resume: bool, watch: Watch
+) -> list[Result]:
+    whole = settings.model.lora.model_copy(update={"rank": 0})  # a policy brings the adapter that it was trained with
+    changes = {"source": candidate.source, "lora": whole}
+    own = settings.model_copy(update={"model": settings.model.model_copy(update=changes)})
+    model = build_model(own)
+    subject = candidate.subject(model, own.model.compute_dtype)
+    for template_id in {task.spec.template_id: None for task in tasks}:
+        log_prompt_notes(get_template(template_id), model)
+    for task in tasks:  # a prompt that does not fit is refused before hours of sampling on another benchmark
+        with_room(task, ask(model.tokenizer, task), subject.context_tokens)
+    results = []
+    with closing(build_engine(own, model, directory / "vllm.log")) as engine:
+        for task in tasks:
+            with build_rewards(settings, task.spec.reward, form=form_of(settings, task)) as reward:
+                reward.start()
+                result = evaluate(
+                    engine,
+                    model.tokenizer,
+                    task,
+                    subject=subject,
+                    reward=reward,
+                    directory=directory,
+                    resume=resume,
+                    progress=watch(candidate, task),
+                )
+            results.append(result)
     return results
 
 

@@ -3,12 +3,10 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 from gmc.config.sampling import Sampling
 from gmc.environments.base import Environment
-from gmc.environments.build import build_environment
 from gmc.errors import UsageError
 from gmc.evaluation.samples import GREEDY, SAMPLED
 from gmc.evaluation.subjects import Subject
@@ -25,10 +23,10 @@ SUBJECT_KEYS = ("weights_hash", "tokenizer_hash", "version", "run_id", "compute_
 class EvalSpec:
     """How a benchmark is asked and answered.
 
-    samples: n of avg@n (0: greedy only); reward: what is rewarded, as `reward.parts` says it; reward_code: see `reward.code`.
-    environment: what answers the model between its turns, as `rollout.environment` says it.
-    batch_sequences: responses generated in one call of the engine; it is part of the description because the rounding of
-    batched arithmetic depends on it.
+    samples: n of avg@n (0: greedy only); reward: what is rewarded, as `reward.parts` says it; reward_code: hashes of the files
+    of its functions and of the environment's. environment: what answers the model between its turns, as
+    `rollout.environment` says it. batch_sequences: responses generated in one call of the engine; it is part of the description
+    because the rounding of batched arithmetic depends on it.
     """
 
     benchmark: str
@@ -79,18 +77,15 @@ class EvalSpec:
 class Task:
     """One benchmark, ready to be run on any policy.
 
-    fit_length: shorten `spec.max_tokens` to what the longest prompt leaves of the model's context (noted in the result).
+    environment: what answers the model, as the spec says it; whoever has the task made closes it. fit_length: shorten
+    `spec.max_tokens` to what the longest prompt leaves of the model's context (noted in the result).
     """
 
     benchmark: Benchmark
     problems: ProblemSet
     spec: EvalSpec
+    environment: Environment
     fit_length: bool = False
-
-    @cached_property
-    def environment(self) -> Environment:
-        """What answers the model."""
-        return build_environment(self.spec.environment)
 
     @property
     def responses(self) -> int:

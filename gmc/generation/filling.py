@@ -84,7 +84,7 @@ def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Calla
     run.save_settings("rollout", settings)
     with closing(build_engine(settings, model, run.engine_log("rollout"))) as engine:
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
-        with maker.reward:
+        with closing(maker):
             for note in maker.problem_set.notes:
                 log.info(note)
             made, rows, set_aside = _fill(store, maker, settings.rollout.batches, advance)

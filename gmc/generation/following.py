@@ -49,7 +49,7 @@ def follow_run(
         engine = build_engine(settings, model, run.engine_log(name))
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
-        resources.callback(maker.reward.close)
+        resources.callback(maker.close)
         work = PolicyWork(maker, run.policies)
         follower = Follower(
             run,

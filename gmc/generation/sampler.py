@@ -90,7 +90,7 @@ def open_sampler(asked: dict[str, Any], resources: ExitStack) -> Sampler:
     engine = build_engine(settings, model, run.engine_log(asked["name"]))
     resources.callback(engine.close)
     maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
-    resources.callback(maker.reward.close)
+    resources.callback(maker.close)
     return Sampler(maker, Path(asked["initial"]))
 
 

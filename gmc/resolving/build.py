@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.engines.registry import load_engine
 from gmc.environments.build import build_environment
+from gmc.environments.limits import close_environment
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.registry import build_estimator
@@ -27,6 +29,7 @@ from gmc.rewards.base import Reward
 from gmc.rewards.build import build_reward
 from gmc.rewards.combined import CombinedReward
 from gmc.rewards.function import Form
+from gmc.rollouts.asked import first_question
 from gmc.rollouts.maker import RolloutMaker
 from gmc.scoring.scorer import Scorer
 
@@ -160,18 +163,25 @@ def build_maker(
     """Problems, template, reward, engine and scorer put together. Prompts that leave no room for a response are left out.
 
     initial_hash: of the weights of version 0, where they are known; the ranks of the scorer's parameters make batches together.
+    Whoever has it made closes it.
 
-    Raises `UsageError` or `DataError` for bad problems, `GmcError` for a reward function that cannot be imported.
+    Raises `UsageError` or `DataError` for bad problems, `GmcError` for functions that cannot be imported.
     """
-    reward, environment = build_rewards(settings), build_environment(settings.rollout.environment)
+    reward = build_rewards(settings)
+    environment = build_environment(settings.rollout.environment, seconds=settings.rollout.environment_seconds)
     template, problem_set = get_template(settings.problems.template), build_problems(settings, reward)
-    if model.context_tokens is not None:
-        room = model.context_tokens - settings.rollout.max_tokens
-        problem_set = drop_long_prompts(
-            problem_set, template, model.tokenizer, room, lambda problem: environment.start(problem).question
-        )
     log_prompt_notes(template, model)
-    reward.start()  # last: what could be refused without a process has been
+    with ExitStack() as failing:
+        failing.callback(close_environment, environment)
+        first_question(environment, problem_set.problems[0])
+        if model.context_tokens is not None:
+            room = model.context_tokens - settings.rollout.max_tokens
+            problem_set = drop_long_prompts(
+                problem_set, template, model.tokenizer, room, lambda problem: first_question(environment, problem)
+            )
+        failing.callback(reward.close)
+        reward.start()  # last: what could be refused without a process has been
+        failing.pop_all()
     return RolloutMaker(
         run_id=run_id,
         settings=settings,

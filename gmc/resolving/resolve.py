@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gmc.config.fields import ByModel, derived
 from gmc.config.layers import DEFAULT, FIELDS, Layers, flatten, lay, unflatten
 from gmc.config.settings import OTHERS, RunSettings
+from gmc.environments.build import build_environment
 from gmc.environments.build import complete as complete_environment
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
@@ -24,7 +25,7 @@ from gmc.gradients.assemble import require_both_kinds
 from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
 from gmc.problems.templates import default_template, get_template
 from gmc.ranks import coming_ranks
-from gmc.rewards.build import code_hashes, complete
+from gmc.rewards.build import code_hashes, complete, file_hashes
 
 RULE = "estimator."
 DEVICE = "device"
@@ -130,22 +131,30 @@ def _fill_reward(values: dict[str, Any], origins: dict[str, str]) -> None:
     said = values.get("reward.parts", FIELDS["reward.parts"].get_default(call_default_factory=True))
     values["reward.parts"] = complete([said] if isinstance(said, str) else said)
     origins.setdefault("reward.parts", DEFAULT)
-    now = [f"{digest} {path}" for path, digest in code_hashes(values["reward.parts"]).items()]
-    known = values.setdefault("reward.code", now)
-    origins.setdefault("reward.code", "code")
-    if known != now:
-        changed = ", ".join(sorted({line.partition(" ")[2] for line in {*known} ^ {*now}}))
-        raise UsageError(
-            f"{changed}: changed since the run began with it; restore the file, or go on with the new one by "
-            "--set reward.code=auto"
-        )
+    _fill_code(code_hashes(values["reward.parts"]), "reward.code", values, origins)
 
 
 def _fill_environment(values: dict[str, Any], origins: dict[str, str]) -> None:
-    """Every setting of the environment."""
+    """Every setting of the environment, and the hash of its code."""
     said = values.get(ENVIRONMENT, FIELDS[ENVIRONMENT].default)
-    values[ENVIRONMENT] = complete_environment(said) if isinstance(said, str) else said
+    if not isinstance(said, str):
+        raise UsageError(f'{ENVIRONMENT} = {said!r}: is text, such as "retry(tries=3)"')
+    values[ENVIRONMENT] = complete_environment(said)
     origins.setdefault(ENVIRONMENT, DEFAULT)
+    files = build_environment(values[ENVIRONMENT]).files
+    _fill_code(file_hashes(files), f"{ENVIRONMENT}_code", values, origins)
+
+
+def _fill_code(hashes: Mapping[str, str], key: str, values: dict[str, Any], origins: dict[str, str]) -> None:
+    """The hash of the files as they are, or as the run began with them. Raises `UsageError` where these differ."""
+    now = [f"{digest} {path}" for path, digest in hashes.items()]
+    known = values.setdefault(key, now)
+    origins.setdefault(key, "code")
+    if known != now:
+        changed = ", ".join(sorted({line.partition(" ")[2] for line in {*known} ^ {*now}}))
+        raise UsageError(
+            f"{changed}: changed since the run began with it; restore the file, or go on with the new one by --set {key}=auto"
+        )
 
 
 def _fill_samples(values: dict[str, Any], origins: dict[str, str]) -> None:

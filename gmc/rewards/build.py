@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,8 +84,12 @@ def reward_labels(texts: Sequence[str]) -> list[str]:
 
 def code_hashes(texts: Sequence[str]) -> dict[str, str]:
     """The first 16 hex digits of the SHA-256 of every file that a spec names, by its path."""
-    files = {spec.place for spec in map(parse_reward, texts) if spec.is_file}
-    return {place: hashlib.sha256(Path(place).read_bytes()).hexdigest()[:16] for place in sorted(files)}
+    return file_hashes(spec.place for spec in map(parse_reward, texts) if spec.is_file)
+
+
+def file_hashes(paths: Iterable[str]) -> dict[str, str]:
+    """The first 16 hex digits of the SHA-256 of each file, by its path."""
+    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in sorted({*paths})}
 
 
 def _registered(spec: RewardSpec) -> Reward:
@@ -113,21 +117,28 @@ def explain_settings(cls: Any, error: ValidationError) -> str:
 
 def require_function(spec: RewardSpec) -> None:
     """Refuse a function that is not there, as far as that shows without running anybody's code. Raises `UsageError`."""
-    if not spec.is_file:
-        if importlib.util.find_spec(spec.place.partition(".")[0]) is None and not Path(f"{spec.place}.py").is_file():
-            raise UsageError(f"--reward {spec}: no module {spec.place} is installed; a file is written {spec.place}.py")
+    require_names(f"--reward {spec}", spec.place, [spec.attribute])
+
+
+def require_names(what: str, place: str, wanted: Sequence[str]) -> None:
+    """Refuse a file or module that is not there, or a file that defines one of the names not, as far as that shows without
+    running it. what: asks for them. Raises `UsageError`."""
+    if not place.endswith(".py"):
+        if importlib.util.find_spec(place.partition(".")[0]) is None and not Path(f"{place}.py").is_file():
+            raise UsageError(f"{what}: no module {place} is installed; a file is written {place}.py")
         return
-    path = Path(spec.place)
+    path = Path(place)
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
-        raise UsageError(f"--reward {spec}: {path}: {error.strerror}") from error
+        raise UsageError(f"{what}: {path}: {error.strerror}") from error
     except (SyntaxError, ValueError) as error:
-        raise UsageError(f"--reward {spec}: {path} is no Python file: {in_one_line(error)}") from error
+        raise UsageError(f"{what}: {path} is no Python file: {in_one_line(error)}") from error
     names = _names(tree)
-    if names is not None and spec.attribute not in names:
-        functions = ", ".join(sorted(name for name in names if not name.startswith("_"))) or "nothing"
-        raise UsageError(f"--reward {spec}: {path} defines no {spec.attribute}; it defines {functions}")
+    for name in wanted:
+        if names is not None and name not in names:
+            functions = ", ".join(sorted(name for name in names if not name.startswith("_"))) or "nothing"
+            raise UsageError(f"{what}: {path} defines no {name}; it defines {functions}")
 
 
 _OWN_SCOPE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

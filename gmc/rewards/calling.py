@@ -4,30 +4,21 @@ The function is called as TRL calls it. What it prints goes to standard error; w
 """
 
 import asyncio
-import importlib
-import importlib.util
 import inspect
 import math
-import os
-import sys
-import traceback
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gmc.rewards.wire import dumps, loads
+from gmc.rewards import serving
+from gmc.rewards.serving import Refusal, load_module
 
 Function = Callable[..., Any]
 
 
-class Refusal(Exception):  # noqa: N818 (an answer and not an error of this process)
-    """Why the function cannot be called, or what is wrong with what it gave, in one line."""
-
-
 def load_function(place: str, attribute: str, call: tuple[list[Any], dict[str, Any]] | None) -> Function:
     """The function, or what the factory of that name gives. Raises `Refusal`."""
-    module = _module(place)
+    module = load_module(place)
     function = getattr(module, attribute, None)
     if function is None:
         there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
@@ -42,30 +33,9 @@ def load_function(place: str, attribute: str, call: tuple[list[Any], dict[str, A
     return function  # type: ignore[no-any-return]
 
 
-def _module(place: str) -> Any:
-    try:
-        if not place.endswith(".py"):
-            sys.path.insert(0, os.getcwd())
-            return importlib.import_module(place)
-        path = Path(place).resolve()
-        sys.path.insert(0, str(path.parent))
-        name = f"gmc_reward_{path.stem}"  # a file called json.py must not take the place of the library's
-        specification = importlib.util.spec_from_file_location(name, path)
-        assert specification is not None
-        assert specification.loader is not None
-        module = importlib.util.module_from_spec(specification)
-        sys.modules[name] = module
-        specification.loader.exec_module(module)
-        return module
-    except Exception as error:  # any import may fail in any way
-        raise Refusal(f"{place} cannot be imported: {explain(error)}") from error
-
-
 def explain(error: BaseException) -> str:
-    """Type and text of an error and the line of the user's code it came from, in one line."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ") + where
+    """What the function raised and where, in one line."""
+    return serving.explain(error, own=(__file__,))
 
 
 class Logs:
@@ -146,13 +116,8 @@ def _answer(question: dict[str, Any], known: dict[str, Function]) -> dict[str, A
 
 def main() -> None:
     """Serve questions until stdin closes."""
-    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the function prints must not be taken for an answer
     known: dict[str, Function] = {}
-    for line in sys.stdin.buffer:
-        results.write(dumps(_answer(loads(line), known)))
-        results.flush()
-    os._exit(0)
+    serving.serve(lambda question, remark: _answer(question, known))
 
 
 if __name__ == "__main__":

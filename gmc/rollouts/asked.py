@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gmc.environments.base import Environment
+from gmc.environments.limits import called
 from gmc.grading.thinking import is_mark
 from gmc.problems.base import Problem
 from gmc.problems.templates import Template
@@ -33,12 +34,18 @@ class Asked:
     ) -> "Asked":
         """A problem put as the environment asks it and the template writes it; without an environment, its question.
 
-        Raises `UsageError` when the tokenizer cannot express it.
+        Raises `UsageError` when the tokenizer cannot express it, `GmcError` for an environment that fails.
         """
-        question = problem.question if environment is None else environment.start(problem).question
+        question = problem.question if environment is None else first_question(environment, problem)
         prompt = template.render(question, tokenizer)
         ids = template.encode(prompt, tokenizer, question)
         return cls(problem, prompt, ids, template.messages(question), template)
+
+
+def first_question(environment: Environment, problem: Problem) -> str:
+    """What an environment has the template put to the model first. Raises `GmcError` for an environment that fails."""
+    with called(environment, problem.problem_id, "start"):
+        return environment.start(problem).question
 
 
 def hidden_ids(tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:

@@ -15,17 +15,12 @@ import numpy as np
 from gmc.config.sampling import Sampling
 from gmc.engines.base import Completion, Engine
 from gmc.environments.base import ASSISTANT, Environment, Episode, Turn
-from gmc.errors import GmcError
-from gmc.registry import in_one_line
+from gmc.environments.limits import called
 from gmc.rewards.base import Message, Reward, Sample, Score
 from gmc.rollouts.asked import Asked, hidden_ids, response_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-
-class EnvironmentFailedError(GmcError):
-    """An environment raised, or answered with something that is no text."""
 
 
 @dataclass
@@ -143,7 +138,7 @@ class Player:
         return replace(self.sampling, max_tokens=max_tokens, stop=(*self.sampling.stop, *self.environment.stop))
 
     def _start(self, asked: Asked, seed: int, sample: int) -> Episode:
-        with _named(self.environment, asked, "start"):
+        with called(self.environment, asked.problem.problem_id, "start"):
             episode = self.environment.start(asked.problem)
         episode.seed = turn_seed(seed, sample, 0)
         return episode
@@ -162,7 +157,7 @@ class Player:
         if play.cut:
             return 0
         environment, turn = self.environment, len(play.texts)
-        with _named(environment, play.asked, f"reply to turn {turn}"):
+        with called(environment, play.asked.problem.problem_id, f"reply to turn {turn}"):
             reply = environment.reply(play.episode, play.episode.turns[-1].text)
             if reply is not None and not isinstance(reply, str):
                 raise TypeError(f"it answered with {type(reply).__name__}, not a text or None")
@@ -188,27 +183,11 @@ class Player:
             scores = self.reward.score([play.to_score() for play in plays])
         worth = []
         for play, score in zip(plays, scores, strict=True):
-            with _named(self.environment, play.asked, "worth"):
+            with called(self.environment, play.asked.problem.problem_id, "worth"):
                 own = self.environment.worth(play.episode, score)
             # As a shard stores it, so that a resumed run trains on the same number.
             worth.append(own if own is score else replace(own, reward=float(np.float32(own.reward))))
         return worth
-
-
-class _named:  # noqa: N801 (reads as a word of the with statement)
-    """Names the environment and the problem in what an environment raises."""
-
-    def __init__(self, environment: Environment, asked: Asked, what: str) -> None:
-        self._where = f"environment {environment.name}, problem {asked.problem.problem_id}: {what}"
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, GmcError):
-            raise EnvironmentFailedError(
-                f"{self._where} raised {in_one_line(error)}. Repair it and go on with --resume"
-            ) from error
 
 
 def turn_seed(seed: int, sample: int, turn: int) -> int:

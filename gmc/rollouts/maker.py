@@ -16,6 +16,7 @@ from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class
 from gmc.engines.base import Completion, Engine
 from gmc.environments.base import Environment
+from gmc.environments.limits import close_environment
 from gmc.errors import GmcError
 from gmc.models import LanguageModel, policy_hash, tokenizer_hash
 from gmc.parameters.base import Parameters
@@ -74,6 +75,11 @@ class RolloutMaker:
     parameters: Parameters
     initial_hash: str = ""
     _handed_over: int | None = field(default=None, init=False)
+
+    def close(self) -> None:
+        """End what the environment and the reward have started."""
+        close_environment(self.environment)
+        self.reward.close()
 
     def make(self, batch: int, version: int, progress: Callable[[int], None] | None = None) -> Made:
         """The P·G rollouts of launch batch `batch`, sampled by policy `version`, ordered by group then sample.

@@ -14,6 +14,7 @@ from pathlib import Path
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Engine
 from gmc.engines.registry import load_engine
+from gmc.environments.limits import close_environment
 from gmc.evaluation.plan import make_task
 from gmc.evaluation.request import Request
 from gmc.evaluation.rewarded import Rewarded, format_value
@@ -87,6 +88,7 @@ def open_heldout(place: Place, engine: Engine | None) -> HeldOut | None:
     if not settings.train.eval_every or not place.ranks.is_rank_0:
         return None
     task = _task(settings)
+    place.resources.callback(close_environment, task.environment)
     asked = ask(model.tokenizer, task)
     task = with_room(task, asked, model.context_tokens)
     for note in task.problems.notes:

@@ -172,7 +172,7 @@ def _maker(place: Place, updater: Updater) -> RolloutMaker:
         engine = build_engine(settings, place.model, run.engine_log("train"))
     place.resources.callback(engine.close)
     maker = build_maker(run.run_id, settings, place.model, updater.scorer, engine, place.initial_hash)
-    place.resources.callback(maker.reward.close)
+    place.resources.callback(maker.close)
     for note in maker.problem_set.notes:
         log.info(note)
     return maker
