@@ -135,5 +135,5 @@ def test_every_block_of_a_tutorial_works(page: Path, reader: Reader) -> None:
 
 
 def test_there_is_a_tutorial_for_each_thing_one_wants() -> None:
-    wanted = {"own-data", "own-reward", "own-rule", "sweep-and-report", "live-mode", "gpus"}
+    wanted = {"own-data", "own-reward", "own-tools", "own-rule", "sweep-and-report", "live-mode", "gpus"}
     assert {page.stem for page in PAGES} == wanted
