@@ -27,11 +27,7 @@ EXAMPLES = {
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
     "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
-    "environments": (
-        "gmc environments show retry",
-        "gmc environments try 'tools(functions=my_tools.py)'",
-        "gmc environments new my-world",
-    ),
+    "environments": ("gmc environments try 'tools(functions=my_tools.py)'", "gmc environments new my-world"),
     "export": ("gmc export runs/demo --to demo-policy", "gmc export runs/demo --to hf://me/demo --policy best --write"),
     "fleet": (
         "gmc fleet --run runs/live --followers 2",
