@@ -27,7 +27,7 @@ EXAMPLES = {
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
     "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
-    "environments": ("gmc environments try 'tools(functions=my_tools.py)'", "gmc environments new my-world"),
+    "environments": ("gmc environments show retry", "gmc environments new my-world"),
     "export": ("gmc export runs/demo --to demo-policy", "gmc export runs/demo --to hf://me/demo --policy best --write"),
     "fleet": (
         "gmc fleet --run runs/live --followers 2",
@@ -64,6 +64,10 @@ BELOW = {
     "rewards new": ("gmc rewards new my-reward", "gmc rewards new my-reward --out rewards"),
     "environments list": ("gmc environments list", "gmc environments list --json"),
     "environments show": ("gmc environments show retry", "gmc environments show tools --json"),
+    "environments try": (
+        "gmc environments try retry --count 2",
+        "gmc environments try 'tools(functions=my_tools.py)' --say '<tool>add(2, 2)</tool>' --say 4",
+    ),
     "environments new": ("gmc environments new my-world", "gmc environments new my-world --out worlds"),
     "shards import": (
         "gmc shards import theirs.parquet --out runs/theirs",
