@@ -24,7 +24,7 @@ RunOption = Annotated[
 RunArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[RUN]", help="Run directory. (default: runs/default)", show_default=False, autocompletion=complete_runs
+        metavar="RUN", help="Run directory. (default: runs/default)", show_default=False, autocompletion=complete_runs
     ),
 ]
 RunFlag = Annotated[
