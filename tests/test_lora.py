@@ -1,6 +1,7 @@
 """Adapters: trained in place of the weights, published alone, resumed to the same bits; also over quantized weights."""
 
 import json
+import zlib
 
 import pytest
 import torch
@@ -12,6 +13,9 @@ import gmc
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import DataError, UsageError
+from gmc.estimators.registry import list_estimators
+from gmc.grading import Grader
+from gmc.grading.grade import Verdict
 from gmc.loading.adapter import attach_adapter, merged_weights
 from gmc.models import load_model, load_tokenizer, policy_hash, weights_hash, with_adapter
 from gmc.parameters.whole import Whole
@@ -175,6 +179,29 @@ def test_rollouts_of_the_plain_model_are_those_of_a_new_adapter(tmp_path):
     gmc.rollout(tmp_path / "run", batches=1, **small)
     result = gmc.train(tmp_path / "run", updates=1, delay=0, settings={"model.lora.rank": 2})
     assert result.finished
+
+
+def graded_by_checksum(self, pairs, **flags):
+    """Rewards that differ within a group, whatever the model knows."""
+    verdicts = {True: Verdict(True, "correct", None, "exact"), False: Verdict(False, "incorrect", None, "exact")}
+    return [verdicts[zlib.crc32(text.encode()) % 2 == 0] for _, text in pairs]
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("rule", [found.name for found in list_estimators()])
+def test_every_rule_trains_the_adapter_and_leaves_the_model(rule, tmp_path, monkeypatch):
+    monkeypatch.setattr(Grader, "grade_many", graded_by_checksum)
+    small = ("model.lora.rank=2", "rollout.prompts=2", "rollout.max_tokens=16", "rollout.temperature=2.0", "train.updates=2")
+    train_run(tmp_path, small_settings(*small, "delay=1", f"estimator.name={rule}"))
+    metrics = metrics_of(tmp_path)
+    assert [update["delay/mean"] for update in metrics] == [0.0, 1.0]
+    assert all(0 < update["optimizer/gradient_norm"] < float("inf") for update in metrics)
+    [policy] = (tmp_path / "policies").glob("v000002")
+    model, base = load_model(policy), load_model("embedded").weights()
+    moved = {name for name, tensor in model.weights().items() if "lora_B" in name and bool(tensor.any())}
+    assert moved == {name for name in model.weights() if "lora_B" in name}
+    kept = {name.replace(".base_layer.", "."): tensor for name, tensor in model.weights().items() if "lora_" not in name}
+    assert all(torch.equal(tensor, base[name]) for name, tensor in kept.items())
 
 
 @pytest.mark.train

@@ -1,6 +1,6 @@
 """Every fault at every file operation of train, rollout, eval, a follower and a live trainer, and every power loss.
 
-    python -m tests.full chaos [--minutes M] [--points N] [--scene NAME] [--jobs N] [--anew] [--out FILE]
+    python -m tests.full chaos [--minutes M] [--points N] [--scene NAME] [--jobs N] [--again] [--anew] [--out FILE]
 
 Points are tried in an order that spreads over the whole run, so that a shorter time is a fair sample. Ends with status 1 when
 anything is violated. Results go to tests/chaos/results.json as they come; at the same commit the command goes on where the last
@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--scene", choices=[*LIVE, *ALONE], action="append")
     parser.add_argument("--jobs", type=int, help=f"processes (default: 1, {LIVE_AT_ONCE} for a live scene)")
     parser.add_argument("--out", type=Path, default=TESTS / "chaos" / "results.json")
+    parser.add_argument("--again", action="store_true", help="try points anew that were violated")
     parser.add_argument("--anew", action="store_true", help="forget the points tried before")
     asked = parser.parse_args()
     violations = 0
@@ -72,8 +73,21 @@ def _scene(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         found["possible"] = dict(sorted(Counter(kind for kind, *_ in points).items()))
         jobs = asked.jobs or (LIVE_AT_ONCE if name in LIVE else 1)
         with multiprocessing.get_context("fork").Pool(jobs, _work, (bench,)) as pool:
+            if asked.again:
+                _try_violated(pool, found)
             _try_all(pool, points[: asked.points], jobs, found, name, asked)
     return found
+
+
+def _try_violated(pool: Any, found: dict[str, Any]) -> None:
+    """A violation may have come from outside, as when packages are installed meanwhile: keep what comes again."""
+    points = sorted({tuple(each["point"]) for each in found["violations"]})
+    found["violations"], found["again"] = [], found.get("again", 0) + len(points)
+    for point, (met, broken, new) in zip(points, pool.map(_try, points, chunksize=1), strict=True):
+        found["position"] -= 1
+        found["tried"][point[0]] -= 1
+        _note(found, point, met, broken)
+        found["distinct"] += new
 
 
 def _open(name: str, scratch: Path) -> Any:
