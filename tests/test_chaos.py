@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.process
-
 TESTS = Path(__file__).parent
 
 REAL_DEATHS = """
@@ -30,6 +28,7 @@ print(json.dumps([found, bench.distinct]))
 """
 
 
+@pytest.mark.process
 def test_a_sample_of_faults_ends_as_if_there_were_none(tmp_path):
     scenes = [part for name in ("rollout", "train --delay 1", "follower") for part in ("--scene", name)]
     command = [sys.executable, "-m", "tests.full", "chaos", "--points", "4", "--jobs", "2", *scenes]
@@ -48,7 +47,19 @@ def test_a_sample_of_faults_ends_as_if_there_were_none(tmp_path):
     assert [results[name]["met"] for name in ("rollout", "train --delay 1")] == [4, 4]
 
 
+@pytest.mark.process
 def test_a_death_leaves_what_the_undisturbed_run_showed(tmp_path):
     done = subprocess.run([sys.executable, "-c", REAL_DEATHS, str(tmp_path)], cwd=TESTS.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[[True, [], True]] * 3, 3]
+
+
+@pytest.mark.unit
+def test_the_page_says_what_the_last_whole_run_found():
+    page = (TESTS.parent / "docs" / "reliability.md").read_text("utf-8").replace("`", "")
+    for name, found in json.loads((TESTS / "chaos" / "results.json").read_text("utf-8")).items():
+        assert found["violations"] == []
+        assert found["position"] == sum(found["possible"].values()) == sum(found["tried"].values())
+        counts = sum(found["operations"].values()), found["position"], found["met"], found["distinct"] or "-"
+        shown = (*counts, 0, found["commit"])
+        assert f"| {name} | {' | '.join(map(str, shown))} |" in page
