@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from statistics import mean, stdev
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -271,6 +273,12 @@ def test_the_command_writes_and_says_what_it_found(tmp_path):
     record = json.loads(result.stdout)
     assert [each["second"] for each in record["comparisons"]] == ["tic", "grpo"]
     assert (tmp_path / "out" / "report.html").is_file()
+    linked = re.findall(r"^!\[.+\]\((.+\.svg)\)$", (tmp_path / "out" / "report.md").read_text("utf-8"), re.MULTILINE)
+    assert "curve-0.svg" in linked
+    curves = (tmp_path / "out" / "curve-0.svg").read_text("utf-8")
+    assert curves.count("FillBetweenPolyCollection") == 3, "a band for each arm, although all runs begin at one score"
+    for name in linked:  # each stands alone: an image viewer wants the name space
+        assert ElementTree.parse(tmp_path / "out" / name).getroot().tag == "{http://www.w3.org/2000/svg}svg"
     assert "tic − gmc, final: -4.25 ± " in result.stderr
     refused = CliRunner().invoke(app, ["lab", "report", str(path), "--baseline", "vcpo", "--out", str(tmp_path / "no")])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)

@@ -13,7 +13,9 @@ def report(
         list[Path],
         typer.Argument(help="Results files, folders of sweeps, runs, or folders of runs.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, report.md and the tables.")] = Path("report"),
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for report.html, report.md, plots (SVG) and tables (CSV, LaTeX).")
+    ] = Path("report"),
     baseline: Annotated[
         str | None,
         typer.Option("--baseline", help="Arm to compare with. (default: the study's, else the first)", show_default=False),

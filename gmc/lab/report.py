@@ -27,12 +27,13 @@ class Report:
         """Drawn when asked for: this takes the most time."""
         return plots_of(self.found, self.compared)
 
-    def markdown(self) -> str:
-        """Title, notes, tables and provenance."""
+    def markdown(self, plots: Sequence[Plot] = ()) -> str:
+        """Title, notes, tables, links to the files of the plots, and provenance."""
         found = self.found
         lines = [f"# {found.title}", "", *([found.question, ""] if found.question else [])]
         lines += [line for note in found.notes for line in (f"> {note}", "")]
         lines += [table.markdown() for table in self.tables]
+        lines += [line for plot in plots for line in (f"![{plot.title}]({plot.name}.svg)", "", plot.how, "")]
         lines += ["## Provenance", "", *(f"- {name}: {text}" for name, text in self.provenance), ""]
         return "\n".join(lines)
 
@@ -64,9 +65,12 @@ def make_report(paths: Sequence[Path], baseline: str | None = None) -> Report:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write report.html, report.md and, for each table, NAME.csv and NAME.tex; returns the files."""
-    contents = {"report.html": page(report.found, report.tables, report.plots(), report.provenance)}
-    contents["report.md"] = report.markdown()
+    """Write report.html, report.md, NAME.svg for each plot, NAME.csv and NAME.tex for each table; returns the files."""
+    plots = report.plots()
+    contents = {"report.html": page(report.found, report.tables, plots, report.provenance)}
+    contents["report.md"] = report.markdown(plots)
+    on_white = '<svg style="background: white" '  # the page draws its own ground, a file lies on any
+    contents |= {f"{plot.name}.svg": plot.svg.replace("<svg ", on_white, 1) for plot in plots}
     for table in report.tables:
         contents |= {f"{table.name}.csv": table.csv(), f"{table.name}.tex": table.latex()}
     for name, text in contents.items():

@@ -162,8 +162,8 @@ def _band(axes: "Axes", label: str, lines: Sequence[Line], style: tuple[str, str
     common = sorted(set.intersection(*(set(xs) for xs, _ in lines)))
     values = scale * np.array([[ys[list(xs).index(x)] for x in common] for xs, ys in lines])
     axes.plot(common, values.mean(axis=0), style[1], color=style[0], label=label, marker="o", markersize=2.5)
-    intervals = [seed_interval(column.tolist()) for column in values.T]
-    if all(interval is not None for interval in intervals):
+    if len(lines) > 1:  # runs that are equal, as all are at update 0, have no interval: the band has no width there
+        intervals = [seed_interval(column.tolist()) or (column.mean(), column.mean()) for column in values.T]
         low, high = np.array(intervals, dtype=float).T
         axes.fill_between(common, low, high, color=style[0], alpha=0.15, linewidth=0)
 
