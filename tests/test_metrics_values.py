@@ -5,7 +5,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gmc.store.shards.rollout import Rollout
@@ -211,6 +211,7 @@ def test_weight_metrics_without_any_weight_are_zero():
 
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=2, max_size=9))
+@example([(0.0, 0.0), (1.0, 1e-158)])
 def test_correlation_is_pearsons_and_within_one(pairs):
     xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
     found = correlation(xs, ys)

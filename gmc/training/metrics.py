@@ -159,9 +159,15 @@ def mean(values: Sequence[float]) -> float:
 
 def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
     """Pearson correlation; 0 when either side does not vary."""
-    mean_x, mean_y = mean(xs), mean(ys)
-    dx, dy = [x - mean_x for x in xs], [y - mean_y for y in ys]
-    scale = math.sqrt(math.fsum(x * x for x in dx)) * math.sqrt(math.fsum(y * y for y in dy))
-    if scale == 0 or not math.isfinite(scale):
+    dx, dy = _deviations(xs), _deviations(ys)
+    if not dx or not dy:
         return 0.0
-    return math.fsum(x * y for x, y in zip(dx, dy, strict=True)) / scale
+    product = math.fsum(x * y for x, y in zip(dx, dy, strict=True))
+    return product / math.sqrt(math.fsum(x * x for x in dx) * math.fsum(y * y for y in dy))
+
+
+def _deviations(values: Sequence[float]) -> list[float]:
+    """From their mean, in units of the largest one, so that no square underflows; empty where nothing varies or is finite."""
+    center = mean(values)
+    largest = max((abs(value - center) for value in values), default=0.0)
+    return [(value - center) / largest for value in values] if 0 < largest < math.inf else []
