@@ -1,5 +1,6 @@
 """One thread a process: tests run side by side, and sums then do not depend on how many cores the machine has."""
 
+import gc
 import logging
 import os
 import subprocess
@@ -18,7 +19,8 @@ collect_ignore = ["data", "mutation", "full", "chaos"]
 
 # A loaded machine may take any time for an example; what a test takes is for benchmarks to say.
 settings.register_profile("gmc", deadline=None)
-settings.load_profile("gmc")
+settings.register_profile("inner-loop", parent=settings.get_profile("gmc"), max_examples=25)
+settings.load_profile("gmc" if "CI" in os.environ else "inner-loop")
 
 KINDS = {"unit", "train", "process"}
 
@@ -31,6 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(
                 f"{item.nodeid}: marked {sorted(kinds) or 'with none'} of unit, train and process; give one"
             )
+
+
+def pytest_collection_finish() -> None:
+    """What was imported so far stays: the garbage collector, which would walk it again and again, may leave it alone."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """Micro-batches that go forward and back one by one: the same bits as two passes, each run once, one graph at a time."""
 
-import gc
 import weakref
 
 import pytest
@@ -50,7 +49,6 @@ class Graphs:
         monkeypatch.setattr(torch.autograd, "backward", recorded_backward)
 
     def clear(self):
-        gc.collect()
         self.events, self.most, self._alive = [], 0, []
 
 

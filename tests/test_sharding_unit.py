@@ -120,12 +120,12 @@ def test_what_does_not_go_with_sharding_is_refused_in_one_line(setting, message)
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """The config of a model of eight billion parameters."""
+    """The config of a model of eight billion parameters, in few layers: each takes its time to count."""
     folder = tmp_path_factory.mktemp("large")
     config = json.loads((embedded_model_path() / "config.json").read_text())
-    sizes = {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32}
+    sizes = {"hidden_size": 4096, "intermediate_size": 43700, "num_hidden_layers": 12, "num_attention_heads": 32}
     config |= sizes | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "tie_word_embeddings": False}
-    config |= {"layer_types": ["full_attention"] * 36} if "layer_types" in config else {}
+    config |= {"layer_types": ["full_attention"] * 12} if "layer_types" in config else {}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 
