@@ -1,65 +1,45 @@
 """How the list of delays and one delay's page look on a terminal and as JSON."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from gmc.cli.plugin_view import plugin_tables, unwrapped
+from gmc.cli import plugin_view
 from gmc.delays.base import DelayModel
 from gmc.registry import Plugin
 
 
 def list_record(plugin: Plugin[DelayModel]) -> dict[str, Any]:
     """One delay of the list as JSON."""
-    record = {"name": plugin.name, "distribution": plugin.distribution, "value": plugin.value, "error": plugin.error}
-    if plugin.cls is None:
-        return record
-    return {**record, "usage": plugin.cls.usage, "summary": plugin.cls.summary}
+    return plugin_view.list_record(plugin, ("usage", "summary"))
 
 
 def list_view(plugins: Sequence[Plugin[DelayModel]]) -> Group:
-    """One row a delay: name, an example, one line; a table for each distribution, gmc's own first."""
-    tables = plugin_tables(plugins, {"delay": {}, "example": {"no_wrap": True}, "what is used when": {"ratio": 1}}, _list_row)
-    return Group(*tables, Text("Details: gmc delays show NAME", style="dim"))
+    """One row a delay: name, an example, one line."""
+    columns: dict[str, dict[str, Any]] = {"delay": {}, "example": {"no_wrap": True}, "what is used when": {"ratio": 1}}
+    return plugin_view.list_view(plugins, columns, _list_row, "Details: gmc delays show NAME")
 
 
-def _list_row(plugin: Plugin[DelayModel]) -> list[str | Text]:
-    if plugin.cls is None:
-        return [Text("broken", style="red"), Text(plugin.error or "")]
-    return [Text(plugin.cls.examples[-1]), Text(plugin.cls.summary)]
+def _list_row(delay: type[DelayModel]) -> list[str | Text]:
+    return [Text(delay.examples[-1]), Text(delay.summary)]
 
 
 def show_record(delay: type[DelayModel]) -> dict[str, Any]:
     """One delay's page as JSON."""
-    return {
-        "name": delay.name,
-        "summary": delay.summary,
-        "usage": delay.usage,
-        "examples": list(delay.examples),
-        "generates": delay.generates,
-        "needs_existing_shards": delay.needs_existing_shards,
-        "live": delay.live,
-        "code": f"{delay.__module__}:{delay.__name__}",
-        "description": inspect.cleandoc(delay.__doc__ or ""),
-    }
+    names = ("usage", "generates", "needs_existing_shards", "live")
+    return plugin_view.page_record(delay, {name: getattr(delay, name) for name in names} | {"examples": list(delay.examples)})
 
 
 def show_view(delay: type[DelayModel]) -> Group:
     """One delay's page for a terminal."""
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    facts.add_row("usage", Text(f"--delay {delay.usage}"))
-    facts.add_row("examples", Text(", ".join(delay.examples)))
-    facts.add_row("rollouts", "made by gmc rollout --follow" if delay.live else _rollouts(delay))
-    facts.add_row("code", f"{delay.__module__}:{delay.__name__}")
-    description = unwrapped(inspect.cleandoc(delay.__doc__ or ""))
-    return Group(Text(f"{delay.name}: {delay.summary}", style="bold"), Padding(Text(description), (1, 0)), facts)
+    facts = {
+        "usage": f"--delay {delay.usage}",
+        "examples": ", ".join(delay.examples),
+        "rollouts": "made by gmc rollout --follow" if delay.live else _rollouts(delay),
+    }
+    return plugin_view.page_view(show_record(delay), facts)
 
 
 def _rollouts(delay: type[DelayModel]) -> str:

@@ -1,15 +1,12 @@
 """How the list of environments, one environment's page and a trial look on a terminal and as JSON."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
-from gmc.cli.plugin_view import plugin_tables, settings_record, settings_table, unwrapped
+from gmc.cli import plugin_view
 from gmc.cli.streams import shown
 from gmc.environments.base import Environment
 from gmc.environments.registry import origin
@@ -19,58 +16,40 @@ from gmc.registry import Plugin
 
 def list_record(plugin: Plugin[Environment]) -> dict[str, Any]:
     """One environment of the list as JSON."""
-    record = {"name": plugin.name, "distribution": plugin.distribution, "value": plugin.value, "error": plugin.error}
-    return record if plugin.cls is None else {**record, "summary": plugin.cls.summary}
+    return plugin_view.list_record(plugin, ("summary",))
 
 
 def list_view(plugins: Sequence[Plugin[Environment]]) -> Group:
-    """One row an environment: name, settings, one line; a table for each distribution, gmc's own first."""
+    """One row an environment: name, settings, one line."""
     columns: dict[str, dict[str, Any]] = {"environment": {}, "settings": {"no_wrap": True}, "what it does": {"ratio": 1}}
     hint = "Details: gmc environments show NAME. Your own: gmc environments new NAME"
-    return Group(*plugin_tables(plugins, columns, _list_row), Text(hint, style="dim"))
+    return plugin_view.list_view(plugins, columns, _list_row, hint)
 
 
-def _list_row(plugin: Plugin[Environment]) -> list[str | Text]:
-    if plugin.cls is None:
-        return [Text("broken", style="red"), Text(plugin.error or "")]
-    return [Text(", ".join(plugin.cls.Settings.model_fields)), Text(plugin.cls.summary)]
+def _list_row(environment: type[Environment]) -> list[str | Text]:
+    return [Text(", ".join(environment.Settings.model_fields)), Text(environment.summary)]
 
 
 def show_record(environment: type[Environment]) -> dict[str, Any]:
     """One environment's page as JSON."""
-    return {
-        "name": environment.name,
-        "summary": environment.summary,
-        "origin": origin(environment),
-        "inline": environment.inline,
-        "role": environment.role,
-        "scores_turns": environment.scores_turns,
-        "settings": settings_record(environment.Settings),
-        "code": f"{environment.__module__}:{environment.__name__}",
-        "description": inspect.cleandoc(environment.__doc__ or ""),
-    }
+    facts = {name: getattr(environment, name) for name in ("inline", "role", "scores_turns")}
+    settings = plugin_view.settings_record(environment.Settings)
+    return plugin_view.page_record(environment, {"origin": origin(environment), **facts, "settings": settings})
 
 
 def show_view(environment: type[Environment]) -> Group:
     """One environment's page for a terminal."""
     record = show_record(environment)
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    given = ", ".join(f"{setting['name']}=…" for setting in record["settings"])
-    usage = f"--environment '{environment.name}({given})'" if given else f"--environment {environment.name}"
+    call = plugin_view.call_text(record)
     answers = f"in a turn of role {environment.role}"
     if environment.inline:
         answers = "right behind what the model said"
-    facts.add_row("usage", Text(usage))
-    facts.add_row("answers", answers if environment.replies else "never")
-    facts.add_row("from", record["origin"])
-    facts.add_row("code", record["code"])
-    parts: list[RenderableType] = [Text(f"{environment.name}: {environment.summary}", style="bold")]
-    parts += [Padding(Text(unwrapped(record["description"])), (1, 0)), facts]
-    if record["settings"]:
-        parts.append(settings_table(record["settings"]))
-    return Group(*parts)
+    facts = {
+        "usage": f"--environment '{call}'" if record["settings"] else f"--environment {call}",
+        "answers": answers if environment.replies else "never",
+        "from": record["origin"],
+    }
+    return plugin_view.page_view(record, facts, *plugin_view.settings_tables(record["settings"]))
 
 
 def trial_view(trial: EnvironmentTrial) -> Group:

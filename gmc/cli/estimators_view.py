@@ -1,20 +1,17 @@
 """How the list of rules and one rule's page look on a terminal and as JSON."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from gmc.cli.plugin_view import plugin_tables, unwrapped
+from gmc.cli import plugin_view
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.registry import Found
 from gmc.estimators.setting_docs import describe_settings
-from gmc.registry import Plugin
 
 SCOPE = {"min_width": len("sequence"), "no_wrap": True}
 NEEDS = {"min_width": 14, "max_width": 14}
@@ -30,15 +27,14 @@ def list_record(found: Found) -> dict[str, Any]:
 
 
 def list_view(found: Sequence[Found]) -> Group:
-    """One row a rule: name, scope, needs, one line; a table for each distribution, gmc's own first."""
-    tables = plugin_tables(found, {"rule": {}, "scope": SCOPE, "needs": NEEDS, "what it does": {"ratio": 1}}, _list_row)
-    return Group(*tables, Text("μ: log-probs of the behavior policy. Details: gmc estimators show NAME", style="dim"))
+    """One row a rule: name, scope, needs, one line."""
+    columns: dict[str, dict[str, Any]] = {"rule": {}, "scope": SCOPE, "needs": NEEDS, "what it does": {"ratio": 1}}
+    hint = "μ: log-probs of the behavior policy. Details: gmc estimators show NAME"
+    return plugin_view.list_view(found, columns, _list_row, hint)
 
 
-def _list_row(found: Plugin[Estimator]) -> list[str | Text]:
-    if found.cls is None:
-        return [Text("broken", style="red"), Text(), Text(found.error or "")]
-    rule = found.cls()
+def _list_row(estimator: type[Estimator]) -> list[str | Text]:
+    rule = estimator()
     needs = ", ".join(_needs(rule)).replace(Need.BEHAVIOR_LOGP.value, "μ") or "nothing"
     return [rule.scope, Text(needs), Text(rule.summary)]
 
@@ -46,9 +42,7 @@ def _list_row(found: Plugin[Estimator]) -> list[str | Text]:
 def show_record(rule: type[Estimator]) -> dict[str, Any]:
     """One rule's page as JSON."""
     instance = rule()
-    return {
-        "name": rule.name,
-        "summary": rule.summary,
+    facts = {
         "formula": rule.formula,
         "settings": [vars(setting) for setting in describe_settings(rule)],
         "scope": instance.scope,
@@ -59,32 +53,23 @@ def show_record(rule: type[Estimator]) -> dict[str, Any]:
         "equal_rewards_vanish": instance.equal_rewards_vanish,
         "reference": rule.reference,
         "evidence": rule.evidence,
-        "code": f"{rule.__module__}:{rule.__name__}",
-        "description": inspect.cleandoc(rule.__doc__ or ""),
     }
+    return plugin_view.page_record(rule, facts)
 
 
 def show_view(rule: type[Estimator]) -> Group:
     """One rule's page for a terminal."""
     record = show_record(rule)
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    facts.add_row("formula", Text(record["formula"]))
-    facts.add_row("scope", record["scope"])
-    facts.add_row("needs", ", ".join(record["needs"]) or "nothing")
-    facts.add_row("normalizer", record["normalizer"])
-    facts.add_row("weights", _weights(record))
-    facts.add_row("reference", Text(record["reference"]))
-    facts.add_row("evidence", Text(record["evidence"] or "not stated"))
-    facts.add_row("code", record["code"])
-    return Group(
-        Text(f"{rule.name}: {rule.summary}", style="bold"),
-        Padding(Text(unwrapped(record["description"])), (1, 0)),
-        facts,
-        Text(),
-        _settings_table(rule),
-    )
+    facts = {
+        "formula": record["formula"],
+        "scope": record["scope"],
+        "needs": ", ".join(record["needs"]) or "nothing",
+        "normalizer": record["normalizer"],
+        "weights": _weights(record),
+        "reference": record["reference"],
+        "evidence": record["evidence"] or "not stated",
+    }
+    return plugin_view.page_view(record, facts, Text(), _settings_table(rule))
 
 
 def _settings_table(rule: type[Estimator]) -> Table | Text:

@@ -1,15 +1,12 @@
 """How the list of rewards, one reward's page and a trial look on a terminal and as JSON."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
-from gmc.cli.plugin_view import plugin_tables, settings_record, settings_table, unwrapped
+from gmc.cli import plugin_view
 from gmc.cli.streams import shown
 from gmc.generation.trying import Trial
 from gmc.registry import Plugin
@@ -19,55 +16,36 @@ from gmc.rewards.registry import origin
 
 def list_record(plugin: Plugin[Reward]) -> dict[str, Any]:
     """One reward of the list as JSON."""
-    record = {"name": plugin.name, "distribution": plugin.distribution, "value": plugin.value, "error": plugin.error}
-    if plugin.cls is None:
-        return record
-    return {**record, "summary": plugin.cls.summary, "binary": plugin.cls.binary}
+    return plugin_view.list_record(plugin, ("summary", "binary"))
 
 
 def list_view(plugins: Sequence[Plugin[Reward]]) -> Group:
-    """One row a reward: name, settings, one line; a table for each distribution, gmc's own first."""
+    """One row a reward: name, settings, one line."""
     columns: dict[str, dict[str, Any]] = {"reward": {}, "settings": {"no_wrap": True}, "what it gives": {"ratio": 1}}
-    tables = plugin_tables(plugins, columns, _list_row)
     hint = "Details: gmc rewards show NAME. Any Python function: --reward FILE.py:FUNCTION, tried by gmc rewards try"
-    return Group(*tables, Text(hint, style="dim"))
+    return plugin_view.list_view(plugins, columns, _list_row, hint)
 
 
-def _list_row(plugin: Plugin[Reward]) -> list[str | Text]:
-    if plugin.cls is None:
-        return [Text("broken", style="red"), Text(plugin.error or "")]
-    return [Text(", ".join(plugin.cls.Settings.model_fields)), Text(plugin.cls.summary)]
+def _list_row(reward: type[Reward]) -> list[str | Text]:
+    return [Text(", ".join(reward.Settings.model_fields)), Text(reward.summary)]
 
 
 def show_record(reward: type[Reward]) -> dict[str, Any]:
     """One reward's page as JSON."""
-    return {
-        "name": reward.name,
-        "summary": reward.summary,
-        "origin": origin(reward),
-        "binary": reward.binary,
-        "settings": settings_record(reward.Settings),
-        "code": f"{reward.__module__}:{reward.__name__}",
-        "description": inspect.cleandoc(reward.__doc__ or ""),
-    }
+    facts = {"origin": origin(reward), "binary": reward.binary, "settings": plugin_view.settings_record(reward.Settings)}
+    return plugin_view.page_record(reward, facts)
 
 
 def show_view(reward: type[Reward]) -> Group:
     """One reward's page for a terminal."""
     record = show_record(reward)
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column()
-    given = ", ".join(f"{setting['name']}=…" for setting in record["settings"])
-    facts.add_row("usage", Text(f"--reward '{reward.name}({given})=WEIGHT'" if given else f"--reward {reward.name}=WEIGHT"))
-    facts.add_row("gives", "0 or 1" if reward.binary else "any number")
-    facts.add_row("from", record["origin"])
-    facts.add_row("code", record["code"])
-    parts: list[RenderableType] = [Text(f"{reward.name}: {reward.summary}", style="bold")]
-    parts += [Padding(Text(unwrapped(record["description"])), (1, 0)), facts]
-    if record["settings"]:
-        parts.append(settings_table(record["settings"]))
-    return Group(*parts)
+    call = plugin_view.call_text(record)
+    facts = {
+        "usage": f"--reward '{call}=WEIGHT'" if record["settings"] else f"--reward {call}=WEIGHT",
+        "gives": "0 or 1" if reward.binary else "any number",
+        "from": record["origin"],
+    }
+    return plugin_view.page_view(record, facts, *plugin_view.settings_tables(record["settings"]))
 
 
 def trial_view(trial: Trial) -> Group:

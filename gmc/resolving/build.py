@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 
 from gmc.config.settings import RunSettings
+from gmc.delays.base import DelayModel, ShardContents
+from gmc.delays.registry import parse_delay
 from gmc.engines.base import Engine
 from gmc.engines.registry import load_engine
 from gmc.environments.build import build_environment
@@ -72,6 +74,19 @@ def build_model(settings: RunSettings, ranks: Ranks = ALONE) -> LanguageModel:
     if small and device == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     return model
+
+
+def build_delay(settings: RunSettings, updates: int, shards: Sequence[ShardContents] = ()) -> DelayModel:
+    """The delay model of a run of so many updates. shards: what lies there, for a delay that needs it."""
+    rollout = settings.rollout
+    return parse_delay(
+        settings.delay,
+        prompts=rollout.prompts,
+        group_size=rollout.group_size,
+        seed=settings.seed,
+        updates=updates,
+        shards=shards,
+    )
 
 
 def build_parameters(settings: RunSettings, model: LanguageModel, ranks: Ranks) -> Parameters:

@@ -3,8 +3,9 @@
 import logging
 
 from gmc.config.settings import RunSettings
-from gmc.delays.registry import delay_class, parse_delay
+from gmc.delays.registry import delay_class
 from gmc.delays.version_0 import RateMass, forecast, warning
+from gmc.resolving.build import build_delay
 from gmc.training.optimizer import learning_rate
 
 log = logging.getLogger(__name__)
@@ -23,13 +24,7 @@ class OfflineWarning:
         delay = delay_class(settings.delay)
         if delay.live or delay.needs_existing_shards:
             return
-        delays = parse_delay(
-            settings.delay,
-            prompts=rollout.prompts,
-            group_size=rollout.group_size,
-            seed=settings.seed,
-            updates=planned_updates,
-        )
+        delays = build_delay(settings, planned_updates)
         if delays.first_launches is not None:
             rates = [learning_rate(update, planned_updates, settings.optimizer) for update in range(planned_updates)]
             self.look(forecast(delays, rollout.prompts, rollout.group_size, rates))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gmc.config.settings import RunSettings
 from gmc.delays.inflight import InflightDelay
-from gmc.delays.registry import delay_class, parse_delay
+from gmc.delays.registry import delay_class
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
@@ -18,7 +18,7 @@ from gmc.live.ending import unmark_ended
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter
 from gmc.models import tokenizer_hash
 from gmc.parameters.base import Parameters
-from gmc.resolving.build import build_engine, build_maker
+from gmc.resolving.build import build_delay, build_engine, build_maker
 from gmc.resolving.devices import Places, ranks_on_this_machine, sampling_places
 from gmc.rollouts.elsewhere import Elsewhere
 from gmc.rollouts.inflight import InflightSource
@@ -65,20 +65,14 @@ def open_source(place: Place, updater: Updater, imports: Imports | None) -> Roll
 
 def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> ScheduledSource:
     settings, ranks = place.settings, place.ranks
-    delay, rollout = delay_class(settings.delay), settings.rollout
+    delay = delay_class(settings.delay)
     first = start_version(settings, place.store)
     if first is None:
         _require_no_lags(updater.estimator)
     elsewhere = _elsewhere(place, updater.parameters)
     maker = _maker(place, updater) if delay.generates and elsewhere is None else None
-    model = parse_delay(
-        settings.delay,
-        prompts=rollout.prompts,
-        group_size=rollout.group_size,
-        seed=settings.seed,
-        updates=updater.planned_updates,
-        shards=shard_contents(place.store, first) if delay.needs_existing_shards else (),
-    )
+    shards = shard_contents(place.store, first) if delay.needs_existing_shards else ()
+    model = build_delay(settings, updater.planned_updates, shards)
     return ScheduledSource(
         place.store,
         model,
@@ -150,18 +144,11 @@ def _inflight(place: Place, updater: Updater, imports: Imports | None) -> Inflig
             f"--delay {settings.delay} with --rollouts: it samples every response itself, by all versions that stand by then, "
             "and uses no others; leave --rollouts out"
         )
-    rollout = settings.rollout
-    if rollout.devices:
+    if settings.rollout.devices:
         raise UsageError(
             f"--delay {settings.delay} with rollout.devices: it samples where it trains; leave rollout.devices out"
         )
-    clock = parse_delay(
-        settings.delay,
-        prompts=rollout.prompts,
-        group_size=rollout.group_size,
-        seed=settings.seed,
-        updates=updater.planned_updates,
-    )
+    clock = build_delay(settings, updater.planned_updates)
     assert isinstance(clock, InflightDelay)
     return InflightSource(place.store, clock, _maker(place, updater), spec=settings.delay, stopping=place.stopping)
 
