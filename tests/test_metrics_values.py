@@ -8,6 +8,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gmc.estimators.sample_size import ess_share
 from gmc.store.shards.rollout import Rollout
 from gmc.training.metrics import correlation, ratio_metrics, rollout_metrics, weight_metrics
 
@@ -208,6 +209,11 @@ def test_weight_metrics(seed):
 def test_weight_metrics_without_any_weight_are_zero():
     found = weight_metrics(torch.ones(2, 3), torch.zeros(2), torch.ones(2, 3, dtype=torch.bool))
     assert found == {"weight/mean": 0, "weight/max": 0, "weight/zero_share": 0, "weight/length_correlation": 0}
+
+
+def test_the_sample_size_of_small_weights_and_of_none():
+    assert ess_share(torch.tensor([0.1, 0.3], dtype=torch.float64)) == pytest.approx(0.4**2 / (2 * (0.01 + 0.09)))
+    assert ess_share(torch.zeros(3)) == 0
 
 
 @given(st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3)), min_size=2, max_size=9))
