@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 from training_runs import metrics_of, small_settings, train_run, weights_of
 
-from gmc.errors import DataError, GmcError, UsageError
+from gmc.errors import DataError, UsageError
 from gmc.store.checkpoints import load_newest
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.store import RolloutStore
@@ -185,7 +185,7 @@ def test_refusals_name_the_cure(tmp_path):
         train_run(path, settings)
     with pytest.raises(UsageError, match="seed"):
         train_run(path, small_settings("seed=5"), resume=True)
-    with pytest.raises(GmcError, match=r"used\.jsonl, update|batch"):
+    with pytest.raises(UsageError, match=r"--resume with delay = 0: .* was started with 2; leave it out"):
         train_run(path, settings.model_copy(update={"delay": "0"}), resume=True)
     (path / "rollouts" / "b000001-v000000.parquet").unlink()
     with pytest.raises(DataError, match=r"b000001.*missing"):
