@@ -205,7 +205,8 @@ def test_every_rule_trains_the_adapter_and_leaves_the_model(rule, tmp_path, monk
 
 
 @pytest.mark.train
-def test_quantized_weights_are_trained_by_an_adapter_alone(tmp_path):
+@pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
+def test_quantized_weights_are_trained_by_an_adapter_alone(bits, tmp_path):
     pytest.importorskip("bitsandbytes")
     from transformers import BitsAndBytesConfig
 
@@ -213,7 +214,7 @@ def test_quantized_weights_are_trained_by_an_adapter_alone(tmp_path):
     for folder in (tmp_path / "plain", tmp_path / "quantized"):
         load_tokenizer("embedded").save_pretrained(folder)
     plain.save_pretrained(tmp_path / "plain")
-    config = BitsAndBytesConfig(load_in_4bit=True)
+    config = BitsAndBytesConfig(**{bits: True})
     AutoModelForCausalLM.from_pretrained(tmp_path / "plain", quantization_config=config).save_pretrained(tmp_path / "quantized")
     small = {"prompts": 2, "group_size": 2, "max_tokens": 8, "model": str(tmp_path / "quantized"), "updates": 1, "delay": 0}
     with pytest.raises(UsageError, match=r"quantized \(bitsandbytes\).*model\.lora\.rank=16"):
