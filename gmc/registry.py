@@ -53,7 +53,7 @@ def plain_call(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         parsed = ast.parse(f"f{call}", mode="eval").body
     except (SyntaxError, RecursionError) as error:
-        raise ValueError(f"{call} cannot be read") from error
+        raise ValueError("they cannot be read") from error
     if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
         raise ValueError("one pair of brackets is what a name may have")
     names = [keyword.arg for keyword in parsed.keywords]
@@ -66,7 +66,7 @@ def plain_call(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         positional = tuple(ast.literal_eval(argument) for argument in parsed.args)
         return positional, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
     except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{call} holds more than plain values") from error
+        raise ValueError("they hold more than that") from error
 
 
 class Registry(Generic[T]):
