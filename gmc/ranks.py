@@ -5,6 +5,8 @@ the work: each rank samples, scores and differentiates its own groups, and sums 
 files and speaks.
 """
 
+import atexit
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -70,6 +72,15 @@ class Ranks:
                 for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
                     work.wait()
 
+    def stack(self, tensor: Tensor) -> Tensor:
+        """The tensors of all ranks, one below the other; they have to be of one shape."""
+        if self.count == 1:
+            return tensor
+        stacked = tensor.new_empty(self.count * len(tensor), *tensor.shape[1:])
+        with _peers():
+            dist.all_gather_single(stacked, tensor)
+        return stacked
+
     def collect(self, item: T) -> list[T]:
         """The `item` of every rank, in the order of ranks."""
         if self.count == 1:
@@ -129,11 +140,17 @@ def joined_ranks() -> Iterator[Ranks]:
         yield ALONE
         return
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    # An error that is on its way out holds frames, and they the groups; by then it is gone.
+    atexit.register(gc.collect)
     try:
         objects = dist.new_group(backend="gloo", timeout=PATIENCE)
         yield Ranks(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_RANK"]), objects)
     finally:
         dist.destroy_process_group()
+        del objects
+        # That leaves a group and its threads to whoever holds it, cycles of dead modules among them. A thread that still
+        # lets go of a tensor while Python ends is ended by Python, and ends the process with it (SIGABRT, after success).
+        gc.collect()
 
 
 @contextmanager

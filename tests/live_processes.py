@@ -57,8 +57,14 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
     Follower(run, Work(load_policy, Batch, at_once=2), max_ahead=max_ahead, lease_seconds=lease).follow()
 
 
-def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: int) -> None:
-    """Train or resume: checkpoints hold only their update index; every update that is due publishes after its checkpoint."""
+def trainer(
+    run: RunDirectory, updates: int, update_seconds: float, checkpoint_every: int, *, seconds: float = float("inf")
+) -> None:
+    """Train or resume: checkpoints hold only their update index; every update that is due publishes after its checkpoint.
+
+    seconds: after so many the run ends where it is.
+    """
+    end_at = time.monotonic() + seconds
     saved = [int(path.name[1:]) for path in run.checkpoints.glob("u*") if is_ready(path)]
     version = max(saved, default=0)
     with run.lock():
@@ -69,14 +75,14 @@ def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: i
         used = UsedBatches(group.batch for groups in read_used(run.used) for group in groups)
         with HeartbeatWriter(run.followers, TRAINER, 1.0).beating() as heartbeat:
             publish(run, version)
-            while version < updates:
+            while version < updates and time.monotonic() < end_at:
                 heartbeat.write(f"waiting for the batch of update {version}")
                 stored = wait_for_batch(run, frontier, used, watcher=watcher, patience_seconds=60)
                 assert stored is not None
                 shard = json.loads(stored.path.read_text("utf-8"))
                 assert shard == {"batch": stored.batch, "version": stored.version, "loaded": stored.version}
                 delay_of(version, stored.version)
-                time.sleep(seconds)
+                time.sleep(update_seconds)
                 used.add(stored.batch)
                 append_jsonl(run.used, {"update": version, "groups": [[stored.batch, 0]]})
                 version += 1
@@ -86,7 +92,7 @@ def trainer(run: RunDirectory, updates: int, seconds: float, checkpoint_every: i
                         pass
                     publish(run, version)
                     clean_policies(run, watcher, keep_every=10)
-            mark_ended(run, updates)
+            mark_ended(run, version)
 
 
 if __name__ == "__main__":

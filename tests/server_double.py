@@ -7,6 +7,10 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+TRANSFER = ("/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update")
+TRANSFER += ("/shutdown_weight_transfer_engine",)
+"""vLLM's own way for weights, of which the double notes what it is told."""
+
 
 class Double:
     """A server as gmc sees it. die_in: completions after which it drops every connection until `revive`, with a new memory.
@@ -18,6 +22,7 @@ class Double:
         self.about = {"logprobs_mode": "processed_logprobs", "max_model_len": 256, "vocabulary_size": vocabulary_size}
         self.about |= {"absent_ids": [], **about}
         self.mark, self.weights, self.served, self.taken = "", "", [], []
+        self.heard: list[tuple[str, dict]] = []
         self.wrong: list[list[object]] = []
         self.die_in: int | None = None
         self.forget_in: int | None = None
@@ -69,6 +74,9 @@ class Double:
                 return None
             if path == "/reset_prefix_cache":
                 return {"success": True}
+            if path in TRANSFER:
+                self.heard.append((path, content))
+                return {"message": "done"}
             if path == "/collective_rpc":
                 return {"results": [getattr(self, content["method"])(*content["args"])]}
             assert path == "/v1/completions"

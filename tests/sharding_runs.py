@@ -58,25 +58,33 @@ def run_jobs(ranks: int, *jobs: dict[str, Any]) -> None:
     assert process.returncode == 0, process.stderr[-6000:]
 
 
-def main() -> None:
+def threads_of_groups() -> list[str]:
+    """Threads that process groups have left behind. Python goes down with whoever of them still lets go of a tensor."""
+    names = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+    return [name for name in names if "gloo" in name]
+
+
+def run_here(jobs: list[dict[str, Any]]) -> None:
+    """Train each of them in turn as one of the ranks that the environment names."""
     sys.path.insert(0, str(TESTS))
     from training_runs import small_settings
 
     from gmc.ranks import joined_ranks
     from gmc.training.run import train_run
+    from gmc.training.signals import stop_on_signals
 
-    with joined_ranks() as ranks:
-        for one in json.loads(sys.argv[1]):
+    with joined_ranks() as ranks, stop_on_signals() as stop:
+        for one in jobs:
             train_run(
                 Path(one["path"]),
                 small_settings(*one["assignments"]),
                 resume=one["resume"],
                 rollouts_from=one["rollouts"] and Path(one["rollouts"]),
+                stopping=lambda: bool(stop),
                 ranks=ranks,
             )
 
 
 if __name__ == "__main__":
-    main()
-    sys.stderr.flush()
-    os._exit(0)  # once, threads of torch aborted a rank while Python went down, its work done and on the disk
+    run_here(json.loads(sys.argv[1]))
+    assert not threads_of_groups()

@@ -128,6 +128,10 @@ class RolloutSettings(Section):
     servers: list[str] = Field(
         default_factory=list, description="vllm-server: addresses of the servers, such as http://node7:8000"
     )
+    weight_transfer: Literal["folder", "nccl"] = Field(
+        "folder",
+        description="vllm-server: how servers take new weights, from a file that each reads or by vLLM's broadcast over NCCL",
+    )
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")
 

@@ -79,7 +79,8 @@ class Engine(ABC):
     An engine is a plug-in: a class that a distribution registers under its `name` in the entry-point group `gmc.engines`.
     name: as `rollout.engine`; summary: one line; version: of what samples. shares_weights: whether it samples with the
     trainer's own tensors; if not, each new policy goes through `load_weights`. extends: whether it has `extend` and `flight`.
-    takes_adapters: whether `load_weights` takes those of a model that has an adapter. own_processes: whether it starts
+    takes_adapters: whether `load_weights` takes those of a model that has an adapter. weight_transfers: the values of
+    `rollout.weight_transfer` that it knows. own_processes: whether it starts
     processes, which torchrun's environment confuses. seedable: whether seeds decide what is sampled, so that a resumed run
     samples the same responses. at_once: calls of `begin` that move on together.
     """
@@ -88,6 +89,7 @@ class Engine(ABC):
     summary: ClassVar[str]
     shares_weights: ClassVar[bool]
     takes_adapters: ClassVar[bool] = False
+    weight_transfers: ClassVar[tuple[str, ...]] = ("folder",)
     own_processes: ClassVar[bool] = False
     seedable: ClassVar[bool] = True
     extends: ClassVar[bool] = False

@@ -23,6 +23,7 @@ from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.requests import check_requests, spread_seed
 from gmc.engines.server_client import ServerAnswerError, ServerClient, ServerLostError, ServerSilentError, ServerSlowError
 from gmc.engines.server_waiting import Signals, side_by_side
+from gmc.engines.weight_transfer import TRANSFERS, FolderTransfer
 from gmc.errors import GmcError, UsageError
 from gmc.models import LanguageModel
 from gmc.store.temporary import temporary_name
@@ -46,15 +47,23 @@ class VllmServerEngine(Engine):
     name = "vllm-server"
     summary = "vLLM servers that already run, at rollout.servers"
     shares_weights = False
+    weight_transfers = tuple(TRANSFERS)
     own_processes = True  # one process speaks for all ranks: servers take one set of weights at a time
 
     def __init__(
-        self, model: LanguageModel, urls: Sequence[str], folder: Path, *, patience_seconds: float = PATIENCE_SECONDS
+        self,
+        model: LanguageModel,
+        urls: Sequence[str],
+        folder: Path,
+        *,
+        patience_seconds: float = PATIENCE_SECONDS,
+        transfer: str = FolderTransfer.name,
     ) -> None:
         if not urls:
             raise UsageError(f"rollout.engine = {self.name}: name the servers, --set 'rollout.servers=[\"http://node7:8000\"]'")
         self._model, self._folder, self._patience = model, folder, patience_seconds
         self._servers = [ServerClient(url, patience_seconds) for url in urls]
+        self._transfer, self._sent = TRANSFERS[transfer](patience_seconds), list[ServerClient]()
         self._handovers = itertools.count(1)
         self._signals = Signals()
         self._weights: Path | None = None
@@ -71,7 +80,8 @@ class VllmServerEngine(Engine):
     def build(
         cls, settings: RunSettings, model: LanguageModel, *, compute_dtype: torch.dtype | None, log_file: Path
     ) -> "VllmServerEngine":
-        return cls(model, settings.rollout.servers, log_file.parent.parent / "handover")
+        rollout = settings.rollout
+        return cls(model, rollout.servers, log_file.parent.parent / "handover", transfer=rollout.weight_transfer)
 
     def generate(
         self,
@@ -137,6 +147,11 @@ class VllmServerEngine(Engine):
         self._folder.mkdir(parents=True, exist_ok=True)
         path = temporary_name(self._folder / "weights.safetensors")
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, path)
+        try:
+            self._sent = self._transfer.send(weights, self._holding)
+        except BaseException:
+            path.unlink()
+            raise
         old, self._weights, self._mark = self._weights, path, secrets.token_hex(8)
         if old is not None:
             old.unlink(missing_ok=True)
@@ -144,6 +159,7 @@ class VllmServerEngine(Engine):
 
     def close(self) -> None:
         """Leave the servers as they are, and remove the file of weights."""
+        self._transfer.close()
         if self._weights is not None:
             self._weights.unlink(missing_ok=True)
         self._weights = None
@@ -210,9 +226,16 @@ class VllmServerEngine(Engine):
             return False
         return bool(marks) and all(mark == self._mark for mark in marks)
 
+    def _holding(self) -> list[ServerClient]:
+        """The servers that have not been started anew since they took what they hold."""
+        return [server for server in self._servers if self._holds(server)]
+
     def _hand_over(self, server: ServerClient, weights: Path) -> None:
         self._look_at(server)
-        server.call("gmc_take_weights", str(weights.absolute()))
+        if server in self._sent:
+            self._sent.remove(server)  # once: should it be started anew, it reads the file
+        else:
+            server.call("gmc_take_weights", str(weights.absolute()))
         dropped = server.post("/reset_prefix_cache", {})
         if not server.read("/reset_prefix_cache", dropped, lambda given: given["success"]):
             raise GmcError(f"{server.url}: would not drop the cache of the old weights; others are sampling from it")

@@ -7,16 +7,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from gmc.config.settings import RunSettings
 from gmc.engines.noise import measure_noise
 from gmc.errors import DataError, GmcError
 from gmc.generation.batches import FollowedBatch, InFlightBatch, StagedBatch, WholeBatch
 from gmc.generation.in_flight import Swaps
+from gmc.generation.published_weights import PublishedWeights
 from gmc.live.follow import Follower, Work, require_own
 from gmc.live.heartbeats import new_name
-from gmc.models import load_model, tokenizer_hash
+from gmc.models import tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
 from gmc.resolving.checks import check_in_flight
 from gmc.resolving.out_of_memory import explained_out_of_memory
@@ -76,6 +75,7 @@ class PolicyWork:
 
     def __init__(self, maker: RolloutMaker, policies: Path) -> None:
         self._maker, self._policies = maker, policies
+        self._weights = PublishedWeights(maker.model)
         self._metadata: ShardMetadata | None = None
         self._last: FollowedBatch | None = None
         self._noise_reported = False
@@ -93,18 +93,19 @@ class PolicyWork:
         """Put the published weights in place. Raises `DataError` when they are not those that the policy's record names."""
         info = read_policy_info(folder)
         self._require_tokenizer(folder, info.tokenizer_hash)
-        published = load_model(folder).weights()
-        if self._last is not None:
-            self._last.scored.wait()
-        with torch.no_grad():
-            for name, parameter in self._maker.model.weights().items():
-                parameter.copy_(published[name])
+        self._weights.take(folder, info.files, ready=self._scored)
         self._metadata = self._maker.metadata(info.version, published=True)
         if self._metadata.weights_hash != info.weights_hash:
+            self._weights.forget()
             raise DataError(
                 f"{folder}: its weights have hash {self._metadata.weights_hash[:12]}, its record says "
                 f"{info.weights_hash[:12]}; the trainer publishes it again on --resume."
             )
+
+    def _scored(self) -> None:
+        """Wait for the batch whose log-probs are still being taken from the weights of now."""
+        if self._last is not None:
+            self._last.scored.wait()
 
     def _require_tokenizer(self, folder: Path, wanted: str) -> None:
         """Raise `GmcError` for a run of another tokenizer: token ids are what the trainer learns from."""

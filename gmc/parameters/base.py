@@ -105,5 +105,9 @@ class Parameters(ABC):
         """Tensors that several processes have written together, as far as this one holds them. Errors as for `read_parts`."""
 
     @abstractmethod
+    def close(self) -> None:
+        """Give back what was taken from the processes' connections, once nothing is being written; the last call."""
+
+    @abstractmethod
     def full(self) -> Iterator[tuple[str, Tensor]]:
         """Name and whole float32 tensor of every parameter of the network, one at a time, on every rank."""

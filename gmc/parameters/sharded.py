@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gmc.errors import UsageError
@@ -149,6 +150,11 @@ class Sharded(Parameters):
         }
         write_parts(folder, parts, self.writing)
 
+    def close(self) -> None:
+        dist.destroy_process_group(self.writing)
+        # It holds the last mesh, and so a group with its threads, until Python goes down.
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+
     def _distributed(self, name: str, part: Tensor) -> Tensor:
         whole = self._sharded[name]
         mesh = self._host_mesh if part.device.type == "cpu" else whole.device_mesh
@@ -158,8 +164,11 @@ class Sharded(Parameters):
         return tensor
 
     def full(self) -> Iterator[tuple[str, Tensor]]:
-        for name, parameter in self._sharded.items():
-            yield name, parameter.full_tensor().detach()
+        for name, part in self.own.items():
+            shape = self.shape(name)
+            rows = part.new_zeros(-(-shape[0] // self.ranks.count), *shape[1:])  # as many on every rank, the last ones padded
+            rows[: len(part)] = part.detach()
+            yield name, self.ranks.stack(rows)[: shape[0]]
 
 
 class _Root(nn.Module):

@@ -63,5 +63,8 @@ class Whole(Parameters):
 
         return read_parts(folder, lambda key, shape, dtype: torch.empty(shape, dtype=dtype))
 
+    def close(self) -> None:
+        pass
+
     def full(self) -> Iterator[tuple[str, Tensor]]:
         yield from self.model.weights().items()

@@ -16,6 +16,12 @@ def check_sampling(settings: RunSettings) -> None:
     """Raise `UsageError` for an engine that is not there, and for sampling values that training cannot use."""
     settings.rollout.sampling(())
     require_engine(settings.rollout.engine)
+    engine, transfer = settings.rollout.engine, settings.rollout.weight_transfer
+    if transfer not in load_engine(engine).weight_transfers:
+        raise UsageError(
+            f"rollout.weight_transfer = {transfer}: engine {engine} takes weights within its own process, where nothing has to "
+            "be sent; leave it out, or use --engine vllm-server"
+        )
 
 
 def heldout_benchmark(settings: RunSettings) -> Benchmark:

@@ -20,6 +20,7 @@ from torch import Tensor
 from gmc.errors import DataError
 from gmc.ranks import ALONE, Ranks
 from gmc.store.files import (
+    checksum,
     finish_directory,
     is_ready,
     read_bytes,
@@ -149,12 +150,6 @@ def finish_shared_checkpoint(
     write_text(folder / STATE_FILE, json.dumps(state, allow_nan=False) + "\n")
     finish_directory(folder, path)
     prune_checkpoints(path.parent, keep)
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file: one flipped bit must not go on training."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _require_saved(digests: Mapping[Path, str]) -> None:

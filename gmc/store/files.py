@@ -7,6 +7,7 @@ A crash leaves at most a name that starts with `TEMPORARY_PREFIX` or a folder wi
 
 import contextlib
 import errno
+import hashlib
 import itertools
 import json
 import math
@@ -247,6 +248,12 @@ def read_bytes(path: Path) -> bytes:
 
 def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file: one flipped bit must not go on training."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def strict_json(value: Any) -> str:

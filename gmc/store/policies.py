@@ -3,7 +3,7 @@
 import copy
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 from gmc import __version__
 from gmc.errors import DataError
-from gmc.store.files import finish_directory, is_ready, read_json, ready_directory, set_aside, write_json
+from gmc.store.files import checksum, finish_directory, is_ready, read_json, ready_directory, set_aside, write_json
 from gmc.store.run_directory import POLICY_NAME, policy_name
 from gmc.store.temporary import remove, remove_leftovers
 
@@ -59,7 +59,7 @@ class PolicyInfo:
     """What a published policy says about itself (gmc.json).
 
     weights_hash: SHA-256 of the weights' float32 values; tokenizer_hash: of the vocabulary, "" in policies of gmc 0.1;
-    dtype: that of the weights.
+    dtype: that of the weights; files: SHA-256 of each file that holds weights, empty in policies of earlier versions.
     """
 
     run_id: str
@@ -69,6 +69,11 @@ class PolicyInfo:
     gmc_version: str
     tokenizer_hash: str = ""
     dtype: str = "float32"
+    files: dict[str, str] = field(default_factory=dict)
+
+    def is_like(self, other: "PolicyInfo") -> bool:
+        """Whether both tell of the same weights, however they were cut into files."""
+        return replace(self, files={}) == replace(other, files={})
 
 
 def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id: str) -> Path:
@@ -88,7 +93,8 @@ def publish_policy(model: "LanguageModel", directory: Path, version: int, run_id
     remove_leftovers(directory)
     with ready_directory(path) as folder:
         save_network(model, folder)
-        _describe(model, folder, info)
+        files = {file.name: checksum(file) for file in sorted(folder.glob("*.safetensors"))}
+        _describe(model, folder, replace(info, files=files))
     return path
 
 
@@ -101,10 +107,12 @@ def finish_shared_policy(
     *,
     dtype: "torch.dtype",
     files: Mapping[str, str],
+    digests: Mapping[str, str],
 ) -> None:
     """Make the policy `path` of a temporary folder in which several ranks have written the weights.
 
-    dtype: of what they wrote; files: in which file each tensor is. Errors as for `publish_policy`.
+    dtype: of what they wrote; files: in which file each tensor is; digests: `checksum` of each file. Errors as for
+    `publish_policy`.
     """
     from gmc.models import tokenizer_hash, weights_hash
 
@@ -121,7 +129,7 @@ def finish_shared_policy(
         (own if _is_valid(own) else _ids_alone(own)).save_pretrained(folder)
     size = sum((folder / file).stat().st_size for file in set(files.values()))
     write_json(folder / INDEX_FILE, {"metadata": {"total_size": size}, "weight_map": dict(files)})
-    _describe(model, folder, info)
+    _describe(model, folder, replace(info, files=dict(digests)))
     finish_directory(folder, path)
 
 
@@ -212,7 +220,7 @@ def newest_version(directory: Path) -> tuple[int, Path] | None:
 def _holds(path: Path, info: PolicyInfo) -> bool:
     """Whether this very policy is published there. A damaged record is no reason to stop: the policy is published again."""
     try:
-        return is_ready(path) and read_policy_info(path) == info
+        return is_ready(path) and read_policy_info(path).is_like(info)
     except DataError:
         return False
 

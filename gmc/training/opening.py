@@ -156,6 +156,7 @@ def _used_up(place: Place, checkpoint: Checkpoint | None) -> set[int]:
 def _updater(place: Place, rule: Estimator) -> Updater:
     """The updater of a fresh run, the model still at version 0. Its horizon is set when the rollouts on disk are known."""
     settings, parameters = place.settings, build_parameters(place.settings, place.model, place.ranks)
+    place.resources.callback(parameters.close)
     return Updater(
         parameters,
         build_scorer(settings, place.model, parameters),

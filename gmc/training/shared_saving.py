@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from gmc.parameters.base import Parameters
 from gmc.parameters.saved import own_files
 from gmc.parameters.sharded import Sharded
-from gmc.store.checkpoints import SHARED, checksum, finish_shared_checkpoint
-from gmc.store.files import begin_directory, fsync_file, is_ready
+from gmc.store.checkpoints import SHARED, finish_shared_checkpoint
+from gmc.store.files import begin_directory, checksum, fsync_file, is_ready
 from gmc.store.policies import finish_shared_policy
 from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
 from gmc.training.saved_state import flush_logs, shared_state
@@ -64,8 +64,9 @@ def shared_policy(run: RunDirectory, parameters: Parameters, version: int, dtype
             save_file(mine, file, metadata={"format": "pt"})
             fsync_file(file)
         files = _gathered(parameters, dict.fromkeys(mine, file.name))
+        digests = _gathered(parameters, {file.name: checksum(file)} if mine else {})
         if ranks.is_rank_0:
-            finish_shared_policy(model, folder, path, version, run.run_id, dtype=dtype, files=files)
+            finish_shared_policy(model, folder, path, version, run.run_id, dtype=dtype, files=files, digests=digests)
 
     return write
 
