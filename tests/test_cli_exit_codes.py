@@ -72,6 +72,7 @@ WRONG = {
     "environments": ["--nowhere"],
     "environments list": ["--nowhere"],
     "environments show": ["nowhere"],
+    "environments try": ["nowhere", "retry --problems nowhere.jsonl"],
     "environments new": ["not/a/name"],
     "export": ["nowhere --to out"],
     "fleet": ["nowhere.toml"],
