@@ -8,7 +8,7 @@ from torch import Tensor
 from gmc.delays.base import GroupTimes
 from gmc.ranks import Ranks
 from gmc.rollouts.source import Samplers
-from gmc.store.shards.groups import in_groups
+from gmc.store.shards.groups import in_groups, sampled_length
 from gmc.store.shards.reader import Launch, Shard
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
@@ -80,5 +80,5 @@ class Elsewhere:
 
 def launch_of(shard: Shard) -> Launch:
     """What a shard says of its launch."""
-    lengths_PG = [[len(row.response_token_ids) for row in group] for group in in_groups(shard.rollouts)]
+    lengths_PG = [[sampled_length(row) for row in group] for group in in_groups(shard.rollouts)]
     return Launch(lengths_PG, shard.metadata.set_aside)
