@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -83,6 +84,24 @@ def test_a_further_turn_goes_on_behind_each_text_with_a_limit_of_its_own(model: 
     scores = Scorer(model, temperature=0.7).score([context[:-2] for context in contexts], ids, masks)
     for row, each in enumerate(drawn):
         assert each.logprobs == pytest.approx(scores.logp_BT[row, : len(each.token_ids)].tolist(), abs=1e-4)
+
+
+def test_a_further_turn_reads_only_what_is_not_in_the_prefix_cache(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By vLLM's own count of cached tokens: whole blocks of prompt and first turn, whose last token no step has read."""
+    llm, cached = engine._llm.llm_engine, list[int]()
+    step, block = llm.step, llm.vllm_config.cache_config.block_size
+
+    def watched() -> list[Any]:
+        outputs = step()
+        cached.extend(output.num_cached_tokens for output in outputs if output.finished)
+        return outputs
+
+    prompt = list(range(3, 43)) * (2 + block // 40)
+    (first,) = engine.generate([prompt], group_size=1, sampling=Sampling(max_tokens=8), seeds=[3])
+    said = [*prompt, *first[0].token_ids]
+    monkeypatch.setattr(llm, "step", watched)
+    engine.resume([[*said, 7, 9]], limits=[4], sampling=Sampling(max_tokens=1), seeds=[5])
+    assert cached == [(len(said) - 1) // block * block] != [0]
 
 
 def test_greedy_equals_transformers(model: LanguageModel, engine: VllmEngine) -> None:

@@ -58,7 +58,8 @@ class Sampler:
         if version not in self._metadata:
             self._metadata = {0: self._metadata[0]} if 0 in self._metadata else {}
             self._metadata[version] = self._maker.metadata(version)
-        write_shard(shard, made.rows, replace(self._metadata[version], set_aside=made.set_aside))
+        logged = dict(self._maker.reward.metrics())
+        write_shard(shard, made.rows, replace(self._metadata[version], set_aside=made.set_aside, reward_log=logged))
 
 
 def changing(model: LanguageModel) -> dict[str, torch.Tensor]:

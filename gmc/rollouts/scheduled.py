@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
@@ -17,7 +18,7 @@ from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
 from gmc.store.shards.groups import in_groups, sampled_length
 from gmc.store.shards.launches import Launches, LaunchLog
-from gmc.store.shards.reader import Launch, count_groups, read_launch, read_lengths
+from gmc.store.shards.reader import Launch, count_groups, read_launch, read_lengths, read_metadata
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
@@ -81,6 +82,7 @@ class ScheduledSource(RolloutSource):
         self._set_aside = SetAsideAccount()
         self._unwritten: dict[int, Made] = {}
         self._cache: dict[int, list[Rollout]] = {}
+        self._logged: Mapping[str, float] = {}
 
     @property
     def waiting(self) -> int:
@@ -162,15 +164,20 @@ class ScheduledSource(RolloutSource):
                 self._stored[batch] = self._elsewhere.collect(batch)
 
     def take(self, update: int) -> list[list[Rollout]]:
-        return [self._group(reference) for reference in self._take(update)]
+        taken = self._take(update)
+        groups = [self._group(reference) for reference in taken]
+        if self._elsewhere is not None:
+            self._logged = self._logged_of({reference.batch for reference in taken})
+        return groups
 
     def metrics(self) -> dict[str, float]:
         """The groups waiting, and mean response lengths (tokens) of all that was generated and of all that was trained on.
 
         A gap between the two is a length bias. They are left out when nothing was generated here. Besides, what reward
-        functions logged about the batches launched for this update. Of batches in work while training goes on nothing is known.
+        functions logged about the batches launched for this update. Of batches in work while training goes on nothing is known:
+        what was logged of those that are made elsewhere is that of the batches taken now.
         """
-        logged = {} if self._maker is None else self._maker.reward.metrics()
+        logged = self._logged if self._maker is None else self._maker.reward.metrics()
         metrics = {"rollouts/groups_waiting": float(self.waiting)} | {f"reward/log/{key}": n for key, n in logged.items()}
         if self._is_blind:
             return metrics
@@ -192,6 +199,12 @@ class ScheduledSource(RolloutSource):
                 if not waiting.uses:
                     del self._waiting[reference]
         return taken
+
+    def _logged_of(self, batches: set[int]) -> dict[str, float]:
+        """What reward functions logged while these were made, the mean of those that logged a number."""
+        logs = [read_metadata(self._stored[batch].path).reward_log for batch in sorted(batches)]
+        names = dict.fromkeys(name for log in logs for name in log)
+        return {name: fmean(log[name] for log in logs if name in log) for name in names}
 
     def _disagreement(self, update: int) -> DataError:
         return DataError(

@@ -76,7 +76,7 @@ class ShardMetadata:
     environment: what answered the model, as the setting rollout.environment says it; None where that is not known.
     resample_equal: how many further prompts might be asked in place of groups with equal rewards, None where that is not known;
     set_aside: the groups that were so replaced, or came in vain. reward_log: what reward functions logged of this batch, where
-    a follower made it.
+    a follower or a sampling process made it.
     """
 
     run_id: str
