@@ -23,8 +23,9 @@ Later layers win: defaults, what an earlier command of the same run resolved, th
 
 `--dry-run` prints every setting in force, each with its origin, and `RUN/settings/COMMAND.toml` keeps both. An origin is
 `default`, `recipe FILE`, `flag --x`, `--set`, `argument` (of a call from Python), or what decided a value that nobody said:
-`model`, `problems`, `rule`, `benchmark`, `device`. `run: …` before it: an earlier command of the run resolved it. Say `auto` of
-a setting that something decides, and it is chosen anew.
+`model`, `problems`, `rule`, `benchmark`, `device`, `template` (of the prompts), `code` (the hash of the files that a reward or
+an environment is in). `run: …` before it: an earlier command of the run resolved it. Say `auto` of a setting that something
+decides, and it is chosen anew.
 
 `--resume` takes every value from the run, so a default that has changed since does not matter. What was chosen for the device
 stays too; `--set model.device=cpu` moves the run to other hardware, and `model.compute_dtype` remains as it was. Other

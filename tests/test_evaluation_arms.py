@@ -235,6 +235,7 @@ def test_bad_input_is_one_line(case, tmp_path):
         fake_run(other, "gmc", "0", 0, [0.4] * 9)
     elif case == "untrained":
         fake_run(other, "gmc", "0", 1, [])
+        arguments = arguments[1:]
     elif case == "damaged":
         fake_run(other, "gmc", "0", 1, [0.4])
         (other / "settings" / "train.toml").write_text("settings = 3")

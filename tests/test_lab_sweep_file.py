@@ -155,7 +155,7 @@ REFUSED = {
     "unknown key": ({"sedes": [1]}, "unknown key sedes; did you mean seeds?"),
     "shared seed": ({"seeds": [100, 1]}, "seed 100 is in seeds and in select.seeds"),
     "seed twice": ({"seeds": [1, 1]}, "seeds names a seed twice"),
-    "no arms": ({"arms": {}}, "arms: "),
+    "no arms": ({"arms": {}}, "arms is missing; "),
     "no axis": ({"select": {"seeds": [5], "axes": ["delay"]}}, "select.axes names delay, which is no axis"),
     "empty axis": ({"axes": {"delay": []}}, "delay is a list of at least one value"),
     "value twice": ({"axes": {"delay": ["1", "1"]}}, "delay names a value twice"),

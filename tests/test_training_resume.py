@@ -124,8 +124,11 @@ def test_a_longer_horizon_takes_effect_from_the_resumed_update_on(tmp_path, capl
     # The shorter run launched nothing beyond its end, so the queue refills from version 4 on.
     assert [record["delay/mean"] for record in metrics_of(path)] == [0, 1, 2, 2, 0, 1, 2, 2]
     said = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert any("4 updates were planned and now 8 are: version 4 launches batch 4" in line for line in said)
-    assert any("the linear over 4 updates gave the learning rates so far, that over 8 goes on" in line for line in said)
+    assert any(
+        "4 updates were planned and now 8 are: the rollouts from batch 4 on are sampled only now, by version 4." in line
+        for line in said
+    )
+    assert any("learning rates of a linear schedule over 4 updates, those to come have that over 8;" in line for line in said)
 
 
 @pytest.mark.train

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import copy
 import gc
 import os
 import signal
@@ -24,7 +25,7 @@ from gmc.cli.grade import grade
 from gmc.cli.lab import lab_app
 from gmc.cli.loading import announce_imports
 from gmc.cli.logs import show_logs
-from gmc.cli.output import INTERRUPTED, NORMAL, QUIET, VERBOSE, print_error, talk
+from gmc.cli.output import INTERRUPTED, NORMAL, QUIET, VERBOSE, level, print_error, talk
 from gmc.cli.panels import PANEL_OF, examples
 from gmc.cli.rewards import rewards_app
 from gmc.cli.rollout import rollout
@@ -42,6 +43,8 @@ COLLECTED_AFTER = 100_000
 """New objects between two searches for cycles. Importing torch and transformers makes many objects that stay, and with Python's
 own 700 nearly a fifth of that time went into searching them again and again."""
 
+LEVELS = {"quiet": QUIET, "verbose": VERBOSE}
+
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -55,6 +58,8 @@ class _OneLineErrors(TyperGroup):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         _hide_types_of_flags(self)
+        for below in self.commands.values():
+            _take_levels(below, _level_options(self))
 
     def main(self, *arguments: Any, **keywords: Any) -> Any:
         """Run as a program: a wrong option or argument is one line, too."""
@@ -109,6 +114,38 @@ def _hide_types_of_flags(command: Any) -> None:
     _without_types(command.get_params(command.context_class(command, **HELP_NAMES)))
     for below in getattr(command, "commands", {}).values():
         _hide_types_of_flags(below)
+
+
+def _take_levels(command: Any, levels: list[Any]) -> None:
+    """Have a command and those below it take --quiet and --verbose, too: people write them last. The help names them once."""
+    command.params.extend(levels)
+    for below in getattr(command, "commands", {}).values():
+        _take_levels(below, levels)
+
+
+def _level_options(root: Any) -> list[Any]:
+    """Copies of the program's own --quiet and --verbose for the commands."""
+    made = []
+    for option in root.params:
+        if option.name in LEVELS:
+            made.append(copy.copy(option))
+            made[-1].hidden, made[-1].expose_value, made[-1].callback = True, False, _say(LEVELS[option.name])
+    return made
+
+
+def _say(wanted: int) -> Callable[[Any, Any, bool], None]:
+    def callback(ctx: Any, option: Any, given: bool) -> None:
+        if given:
+            _talk(wanted)
+
+    return callback
+
+
+def _talk(wanted: int) -> None:
+    if level() not in (NORMAL, wanted):
+        raise UsageError("--quiet and --verbose: give one of them")
+    talk(wanted)
+    show_logs()
 
 
 app = typer.Typer(

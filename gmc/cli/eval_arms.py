@@ -17,13 +17,16 @@ def arms(
 ) -> None:
     """Compare arms of an experiment over training seeds: scores with intervals, and differences paired by seed."""
     from gmc.cli.output import print_json, stderr, write_line
-    from gmc.evaluation.arms import group_by_arm, read_trained_run
+    from gmc.evaluation.arms import group_by_arm, read_trained_runs
     from gmc.evaluation.arms_report import arm_tables, arms_record, differences_record, missing_lines, save_curves
     from gmc.simulator.plots import check_plot_path
 
     if plot is not None:
         check_plot_path(plot)
-    found = group_by_arm([read_trained_run(run) for run in runs])
+    trained, untrained = read_trained_runs(runs)
+    for run in untrained:
+        write_line(f"{run}: left out, no update was made there")
+    found = group_by_arm(trained)
     for table in arm_tables(found):
         stderr.print(table)
     for line in missing_lines(found):

@@ -25,11 +25,10 @@ def sparkline(values: Sequence[float], width: int, *, unicode: bool = True) -> s
 
 
 def curve_text(values: Sequence[float], width: int, *, digits: int = 3, unicode: bool = True) -> str:
-    """A sparkline and the values of its lowest and its highest mark: "▁▃▅█ 0.312–0.870"; empty without values."""
+    """A sparkline, and the lowest and the highest of all values, however wide it is: "▁▃▅█ 0.312–0.870"; empty without."""
     if not values:
         return ""
-    means = stretches(values, width)
-    low, high = (f"{end(means):.{digits}f}" for end in (min, max))
+    low, high = (f"{end(values):.{digits}f}" for end in (min, max))
     return f"{sparkline(values, width, unicode=unicode)} {low}{'–' if unicode else ' to '}{high}"
 
 

@@ -39,5 +39,7 @@ def explain_settings_error(rule: type[Estimator], error: ValidationError, path: 
         return f"{path}.{key}: {rule.name} has no such setting; it has {listing}{did_you_mean(key, fields)}"
     description = fields[key].description
     meaning = f" ({description})" if description else ""
+    if problem["type"] == "missing":
+        return f"{path}.{key}: {rule.name} needs it{meaning}; allowed: {allowed_values(fields[key])}; add --set {path}.{key}=…"
     # The value of the whole setting: for a union, pydantic reports each arm's own view of it.
     return f"{path}.{key}: {problem['input']!r} is not allowed; allowed: {allowed_values(fields[key])}{meaning}"

@@ -21,8 +21,14 @@ from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
 from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
-WITHOUT_EFFECT = {"model.device", "train.eval_every", "train.eval_problems", "train.eval_limit"}
-"""Settings that make no arm: where a run was trained (the dtype of its products does), and what only looks on."""
+WITHOUT_EFFECT = {
+    *("model.device", "rollout.batches", "rollout.servers", "rollout.weight_transfer", "rollout.gpu_memory_share"),
+    *("train.eval_every", "train.eval_problems", "train.eval_limit", "train.trackers"),
+    *("train.checkpoint_every", "train.keep_checkpoints", "train.publish_every"),
+    *("live.lease_seconds", "live.patience_seconds"),
+}
+"""Settings that make no arm: where a run was trained (the dtype of its products does), what only looks on or is kept, and how
+much `gmc rollout` made ahead. Those of `gmc eval` are with its results."""
 WINDOW = 50
 """Updates over which training rewards are averaged, fewer where a run has fewer."""
 
@@ -103,11 +109,22 @@ def read_trained_run(path: Path) -> TrainedRun:
     if None in rewards:
         raise DataError(f"{run.metrics}, line {1 + rewards.index(None)}: no reward/mean; restore the file from a copy")
     saved = read_saved_settings(run.settings("train"))
-    settings = {key: _plain(value) for key, value in saved.values.items() if key not in WITHOUT_EFFECT}
+    settings = {
+        key: _plain(value) for key, value in saved.values.items() if key not in WITHOUT_EFFECT and not key.startswith("eval.")
+    }
     seed = settings.pop("seed", None)
     if type(seed) is not int:
         raise DataError(f"{run.settings('train')}: damaged (seed is {seed!r}); restore it from a copy, or leave the run out")
     return TrainedRun(path, seed, settings, _said(saved), np.array(rewards), _newest_results(run))
+
+
+def read_trained_runs(paths: Sequence[Path]) -> tuple[list[TrainedRun], list[Path]]:
+    """The runs that made an update, and the paths of the others: runs of rollouts alone, as `runs/*` may name.
+
+    Raises `UsageError` where none made one, and as `read_trained_run`.
+    """
+    untrained = [path for path in paths if not read_metrics(RunDirectory.open(path).metrics)]
+    return [read_trained_run(path) for path in paths if path not in untrained or len(untrained) == len(paths)], untrained
 
 
 def group_by_arm(runs: Sequence[TrainedRun]) -> list[Arm]:

@@ -47,6 +47,9 @@ def make_grid(table: Mapping[str, Any], kind: type[AnyGrid], where: str) -> AnyG
         key = ".".join(map(str, problem["loc"])) or "the grid"
         if problem["type"] == "extra_forbidden":
             raise UsageError(f"{where}: unknown key {key}; there are {', '.join(kind.model_fields)}") from error
+        if problem["type"] == "missing":
+            meaning = kind.model_fields[key].description if key in kind.model_fields else ""
+            raise UsageError(f"{where}: {key} is missing{f' ({meaning})' if meaning else ''}; add a line {key} = …") from error
         raise UsageError(f"{where}: {key} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}") from error
 
 

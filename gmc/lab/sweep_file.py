@@ -30,6 +30,14 @@ Count = Annotated[int, Field(ge=1)]
 Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Measure = Literal["final", "area"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+NEEDED = {
+    "name": 'name the study: name = "caps"',
+    "seeds": "say on which seeds all arms are trained: seeds = [0, 1, 2]",
+    "arms": "add a table [arms.gmc], one for each rule that is compared",
+    "select.seeds": "say on which seeds is chosen, others than those of the verdict: seeds = [100, 101]",
+    "select.axes": 'say which axes are chosen: axes = ["optimizer.learning_rate"]',
+}
+"""What a file cannot do without, and how it is said."""
 
 
 class _Table(BaseModel):
@@ -191,5 +199,7 @@ def parse_sweep(content: Mapping[str, Any], origin: str) -> Sweep:
             near = difflib.get_close_matches(str(problem["loc"][-1]), names, n=1)
             hint = f"; did you mean {near[0]}?" if near else "; settings of a run go into [settings]"
             raise UsageError(f"{origin}: unknown key {key}{hint}") from error
+        if problem["type"] == "missing" or (key == "arms" and problem["type"] == "too_short"):
+            raise UsageError(f"{origin}: {key} is missing; {NEEDED[key]}") from error
         message = problem["msg"].removeprefix("Value error, ")
         raise UsageError(f"{origin}: {key + ': ' if key else ''}{message[0].lower()}{message[1:]}") from error

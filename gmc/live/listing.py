@@ -19,6 +19,9 @@ REWARD = "reward/mean"
 WINDOW = 50
 """Updates whose mean reward is shown, the last ones."""
 
+SHOWN_OR_IDLE = {"train.updates", "rollout.batches"}
+"""Settings that tell no run from another below its line: they stand in it, or training does not ask them."""
+
 DEEPEST = 4
 """Folders below the first that are looked into."""
 
@@ -83,7 +86,7 @@ def differing(found: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     told: dict[str, dict[str, Any]] = {}
     for runs in alike.values():
         trees = [run["settings"] for run in runs]
-        keys = [key for key in trees[0] if len({str(tree.get(key)) for tree in trees}) > 1]
+        keys = [key for key in trees[0] if key not in SHOWN_OR_IDLE and len({str(tree.get(key)) for tree in trees}) > 1]
         told |= {run["run"]: {key: run["settings"].get(key) for key in keys} for run in runs}
     return told
 

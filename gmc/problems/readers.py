@@ -132,6 +132,7 @@ def read_csv(path: Path) -> list[Row]:
                 continue
             if header is None:
                 header = [cell.strip() for cell in cells]
+                _require_separator(header, delimiter, path)
                 if not any(header):
                     raise DataError(f"{path}, line {reader.line_num}: the header's {len(header)} columns have no names")
                 if len(set(header)) < len(header):
@@ -146,6 +147,19 @@ def read_csv(path: Path) -> list[Row]:
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: not valid CSV ({error})") from error
     return rows
+
+
+def _require_separator(header: list[str], delimiter: str, path: Path) -> None:
+    """Refuse a file of one column whose header holds another separator: spreadsheets of many countries write semicolons."""
+    other = next((mark for mark in ",;\t|" if mark != delimiter and mark in header[0]), None) if len(header) == 1 else None
+    if other is None:
+        return
+    names = {",": "commas", "\t": "tabs"}
+    cure = {",": f"name it {path.with_suffix('.csv').name}", "\t": f"name it {path.with_suffix('.tsv').name}"}
+    raise DataError(
+        f"{path}, line 1: looks separated by {names.get(other, repr(other))}, and a {path.suffix.lower()} file is read by "
+        f"{names[delimiter]}; {cure.get(other, f'save it separated by {names[delimiter]}')}"
+    )
 
 
 def read_parquet(path: Path) -> list[Row]:

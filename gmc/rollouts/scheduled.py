@@ -125,9 +125,10 @@ class ScheduledSource(RolloutSource):
                 raise self._disagreement(update)
         if late is not None:
             log.warning(
-                "%d updates were planned and now %d are: version %d launches batch %d and those after it, which in one run of "
-                "%d updates earlier versions would have; its weights would be others",
-                *(planned, self._planned_updates, len(used), late, self._planned_updates),
+                "%d updates were planned and now %d are: the rollouts from batch %d on are sampled only now, by version %d. A "
+                "run planned for %d would have sampled them earlier, so it learns otherwise; for its result, train anew: gmc "
+                "train --run ANOTHER --updates %d",
+                *(planned, self._planned_updates, late, len(used), self._planned_updates, self._planned_updates),
             )
         self._hold(planned)
 

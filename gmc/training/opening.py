@@ -142,8 +142,9 @@ def _say_new_horizon(checkpoint: Checkpoint, updater: Updater) -> None:
     optimizer = updater.settings.optimizer
     if optimizer.schedule != "constant" and planned != updater.planned_updates and checkpoint.update > optimizer.warmup_updates:
         log.warning(
-            "the %s over %d updates gave the learning rates so far, that over %d goes on; one run of %d updates has it for all",
-            *(optimizer.schedule, planned, updater.planned_updates, updater.planned_updates),
+            "the %d updates so far had learning rates of a %s schedule over %d updates, those to come have that over %d; for "
+            "one schedule throughout, train anew: gmc train --run ANOTHER --updates %d",
+            *(checkpoint.update, optimizer.schedule, planned, updater.planned_updates, updater.planned_updates),
         )
 
 
