@@ -99,7 +99,7 @@ def test_the_interval_is_students(values):
     assert (over_seeds(values[:1]).low, over_seeds(values[:1]).mean) == (None, values[0])
     equal = over_seeds([0.1 + 0.2, 0.3, 0.3])  # equal but for rounding
     assert (equal.low, equal.high, equal.seeds) == (None, None, 3)
-    assert _value(equal, True) == "30.0 (n=3, equal: no interval)"
+    assert _value(equal, True) == "30.0 ± –"
 
 
 @pytest.mark.train

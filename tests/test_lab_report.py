@@ -230,7 +230,8 @@ def test_run_directories_are_arms_too(tmp_path):
     found = read_input(paths)
     assert [(arm.name, arm.context, arm.seeds) for arm in found.arms] == [("gmc", "", [0, 1]), ("tic", "", [0, 1])]
     assert found.compare.baseline == "gmc"
-    assert "gmc-0: not evaluated; gmc eval --run .../gmc-0 --policy all" in found.notes
+    assert "gmc-0: not evaluated; gmc eval --run RUN --policy all scores it" in found.notes
+    assert sorted(found.unevaluated) == sorted(paths)
     assert str(tmp_path) not in make_report(paths).markdown()
     assert differences(found) == []
     one = make_report(paths[:1])
@@ -246,13 +247,13 @@ def test_equal_seeds_have_no_interval(tmp_path):
     assert (difference.paired.mean, difference.paired.reach, difference.holm) == (pytest.approx(0.2), None, None)
     text = report.markdown()
     assert "± 0" not in text
-    assert "| 50.0 (n=4) |" in text
+    assert "| 50.0 ± – |" in text
 
 
 def test_the_report_says_which_problems_were_asked(tmp_path):
     found = read_input([write_results(tmp_path / "r.jsonl")])
     assert asked_text(found) == "the benchmark arithmetic"
-    assert "Scores are of the benchmark arithmetic. Mean over" in make_report([tmp_path / "r.jsonl"]).markdown()
+    assert "Scored on the benchmark arithmetic. Mean over" in make_report([tmp_path / "r.jsonl"]).markdown()
 
     def renamed(source):
         records = [replace(run, scores={"mine": run.scores["arithmetic"]}) for run in found.arms[0].runs]

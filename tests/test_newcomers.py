@@ -1,22 +1,39 @@
 """What newcomers wrote and met in their first hour: files almost right, options in the other place, texts that mislead."""
 
+import inspect
+from pathlib import Path
+
 import pytest
 from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from gmc.cli import output
 from gmc.cli.app import app
+from gmc.cli.lab_sweep import report_lines
+from gmc.cli.lab_sweep_view import TableView, duration
+from gmc.cli.rollout import _interrupted
 from gmc.cli.sparkline import curve_text
+from gmc.delays.registry import list_delays
 from gmc.errors import DataError, UsageError
 from gmc.estimators.gmc import GMC
 from gmc.estimators.registry import build_estimator
 from gmc.evaluation.arms import group_by_arm, read_trained_runs
+from gmc.evaluation.request import Request
+from gmc.evaluation.run import fields_of
+from gmc.lab.report import make_report
+from gmc.lab.report_numbers import Over
+from gmc.lab.report_tables import PERCENT, cell_text
 from gmc.lab.study_file import Grid, make_grid
+from gmc.lab.sweep import SweepOutcome
 from gmc.lab.sweep_file import parse_sweep
 from gmc.live.listing import differing
+from gmc.problems.load import load_problems
 from gmc.problems.readers import read_rows
+from gmc.resolving.resolve import resolve_settings
+from gmc.training.signals import StopRequest
 from tests.sweep_files import sweep_content
 from tests.test_evaluation_arms import fake_run
+from tests.test_lab_report import write_results
 
 pytestmark = pytest.mark.unit
 
@@ -125,3 +142,74 @@ def test_a_run_without_updates_is_left_out_of_arms_but_not_all(tmp_path):
     assert ([run.path for run in trained], untrained) == (paths[:1], paths[1:])
     with pytest.raises(UsageError, match="no update was made here"):
         read_trained_runs(paths[1:])
+
+
+def test_ctrl_c_is_called_what_was_pressed(tmp_path):
+    stop = StopRequest()
+    assert (stop.by, bool(stop)) == (None, False)
+    stop.signal_name = "SIGINT"
+    assert stop.by == "Ctrl-C"
+    stop.signal_name = "SIGTERM"
+    assert stop.by == "SIGTERM"
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "b000000-v000000.parquet").write_bytes(b"")
+    said = _interrupted(tmp_path, 8)
+    assert said == f"stopped by Ctrl-C; kept 1 of 8 batches. Go on with: gmc rollout --run {tmp_path} --resume"
+
+
+def test_a_sweep_names_a_report_only_where_there_is_one():
+    nothing = SweepOutcome(Path("r.jsonl"), finished=0, failed=0, missing=3, without_choice=True)
+    assert report_lines(nothing, "Ctrl-C") == ["stopped by Ctrl-C with 3 runs to go; the same command goes on"]
+    one = SweepOutcome(Path("r.jsonl"), finished=1, failed=0, missing=0, without_choice=False)
+    assert report_lines(one, None) == ["1 run is in r.jsonl; next: gmc lab report r.jsonl"]
+
+
+def test_nothing_recorded_makes_no_report(tmp_path):
+    path = write_results(tmp_path / "r.jsonl", {"gmc": []})
+    with pytest.raises(UsageError, match="no run is recorded there yet"):
+        make_report([path])
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(8.4, "8 s"), (300, "5 min"), (9000, "2.5 h")])
+def test_a_duration_is_said_in_what_reads_best(seconds, said):
+    assert duration(seconds) == said
+
+
+def test_a_table_without_running_runs_is_a_line():
+    assert str(TableView(1)._table()) == " 0/0"
+
+
+def test_an_evaluation_on_the_problems_of_training_takes_their_fields(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    settings = resolve_settings(
+        flags={"problems.source": str(path), "problems.question_field": "ask", "problems.answer_field": "gold"}
+    )
+    assert fields_of(Request(problems=str(path)), settings) == ("ask", "gold")
+    assert fields_of(Request(problems=str(path), question_field="other"), settings) == ("other", "gold")
+    assert fields_of(Request(problems=str(tmp_path / "held.jsonl")), settings) == (None, None)
+    assert fields_of(Request(problems=str(path), trained=False), settings) == (None, None)
+
+
+def test_one_bad_row_of_many_is_to_be_fixed(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"question": "1+1", "answer": "2"}\n{"questoin": "1+2", "answer": "3"}\n{"question": "1+3", "answer": "4"}\n'
+    )
+    with pytest.raises(
+        DataError, match=r"a.jsonl, line 2: no question field .*; 2 of 3 rows have it: fix line 2, or take it out$"
+    ):
+        load_problems(str(path))
+    path.write_text('{"q": "1+1", "answer": "2"}\n{"q": "1+2", "answer": "3"}\n')
+    with pytest.raises(DataError, match="name the right one with --question-field"):
+        load_problems(str(path))
+
+
+def test_pages_of_delays_name_no_classes():
+    for plugin in list_delays():
+        assert "Delay`" not in inspect.cleandoc(plugin.cls.__doc__), plugin.name
+    assert "The clock: a batch is launched every update" in " ".join(CliRunner().invoke(app, ["delays", "list"]).stdout.split())
+
+
+def test_equal_runs_have_a_dash_for_their_interval():
+    assert cell_text(Over(0.5, None, 4), PERCENT) == "50.0 ± –"
+    assert cell_text(Over(0.5, None, 1), PERCENT) == "50.0"

@@ -120,7 +120,7 @@ def test_ctrl_c_writes_a_checkpoint_and_then_the_process_dies_by_it(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGINT
-    assert "stopped by SIGINT after " in said
+    assert "stopped by Ctrl-C after " in said
     assert "Traceback" not in said
     [checkpoint] = list((tmp_path / "run" / "checkpoints").glob("u*"))
     assert (checkpoint / "READY").exists()

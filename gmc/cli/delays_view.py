@@ -10,6 +10,9 @@ from gmc.cli import plugin_view
 from gmc.delays.base import DelayModel
 from gmc.registry import Plugin
 
+CLOCK = "The clock: a batch is launched every update, its groups are ready after a time, updates take those ready first"
+"""What summaries of delays that begin with these words mean."""
+
 
 def list_record(plugin: Plugin[DelayModel]) -> dict[str, Any]:
     """One delay of the list as JSON."""
@@ -19,7 +22,7 @@ def list_record(plugin: Plugin[DelayModel]) -> dict[str, Any]:
 def list_view(plugins: Sequence[Plugin[DelayModel]]) -> Group:
     """One row a delay: name, an example, one line."""
     columns: dict[str, dict[str, Any]] = {"delay": {}, "example": {"no_wrap": True}, "what is used when": {"ratio": 1}}
-    return plugin_view.list_view(plugins, columns, _list_row, "Details: gmc delays show NAME")
+    return plugin_view.list_view(plugins, columns, _list_row, f"{CLOCK}. Details: gmc delays show NAME")
 
 
 def _list_row(delay: type[DelayModel]) -> list[str | Text]:
@@ -39,6 +42,8 @@ def show_view(delay: type[DelayModel]) -> Group:
         "examples": ", ".join(delay.examples),
         "rollouts": "made by gmc rollout --follow" if delay.live else _rollouts(delay),
     }
+    if delay.summary.startswith("the clock"):
+        facts["the clock"] = CLOCK.partition(": ")[2]
     return plugin_view.page_view(show_record(delay), facts)
 
 

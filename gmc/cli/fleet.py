@@ -40,7 +40,7 @@ def fleet(
     write_line(f"followers of {run} to keep alive: {followers}; what each says is in {run}/logs/fleet-*.log")
     with redirect_stdout(sys.stderr), stop_on_signals() as stop:  # Ray prints what it notices on stdout
         summary = run_fleet(asked, stopping=lambda: bool(stop))
-    how = f"stopped by {stop.signal_name}" if stop else "the fleet has ended"
+    how = f"stopped by {stop.by}" if stop else "the fleet has ended"
     write_line(
         f"{how}: {summary.finished} followers saw the run's end, {summary.restarts} were started again, "
         f"{len(summary.given_up)} given up"

@@ -95,6 +95,6 @@ def follow(run: Path, settings: RunSettings) -> tuple[dict[str, Any], bool]:
     keep_messages(run / "logs" / "messages.log")
     with stop_on_signals() as stop:
         summary = follow_run(directory, settings, progress=StateLines(), stopping=lambda: bool(stop))
-    ended = f"stopped by {stop.signal_name}" if stop else "the run has ended"
+    ended = f"stopped by {stop.by}" if stop else "the run has ended"
     write_line(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
     return {"run": str(run), **summary}, stop.signal_name == "SIGINT"

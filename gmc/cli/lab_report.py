@@ -1,5 +1,6 @@
 """`gmc lab report`: what a sweep or any training runs come to, as a page and as tables."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,8 @@ def report(
     files = write_report(made, out)
     for note in made.found.notes:
         write_line(note)
+    for run in made.found.unevaluated:
+        write_line(f"gmc eval --run {shlex.quote(str(run))} --policy all")
     for each in made.compared:
         scale, unit = (100, "points") if made.found.binary else (1, "of reward")
         reach = " (no interval)" if each.paired.reach is None else f" ± {scale * each.paired.reach:.3g}"

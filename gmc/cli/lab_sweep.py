@@ -54,7 +54,7 @@ def sweep(
     asked = Options(jobs, launcher, _pairs(option or []), retry)
     with stop_on_signals() as stop, TableView(jobs) as view:
         outcome = run_sweep(study, folder, asked, results=results, view=view, stopping=lambda: bool(stop))
-    for line in _report(outcome, stop.signal_name):
+    for line in report_lines(outcome, stop.by):
         write_line(line)
     if json:
         print_json(outcome.record())
@@ -71,12 +71,20 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _report(outcome: "SweepOutcome", signal_name: str | None) -> list[str]:
-    lines = [f"{outcome.finished} runs are in {outcome.results}; next: gmc lab report {outcome.results}"]
+def report_lines(outcome: "SweepOutcome", stopped_by: str | None) -> list[str]:
+    """How the sweep ended and what to do next; of a report only where there is something to report on."""
+    from gmc.evaluation.report import counted
+
+    lines = []
+    if outcome.finished:
+        are = "is" if outcome.finished == 1 else "are"
+        lines = [f"{counted(outcome.finished, 'run')} {are} in {outcome.results}; next: gmc lab report {outcome.results}"]
     if outcome.failed:
-        lines.append(f"{outcome.failed} runs failed; their lines say why, and --retry makes them again")
-    if signal_name:
-        lines.append(f"stopped by {signal_name} with {outcome.missing} runs to go; the same command goes on")
+        lines.append(
+            f"{counted(outcome.failed, 'run')} failed; their lines in {outcome.results} say why, --retry makes them again"
+        )
+    if stopped_by:
+        lines.append(f"stopped by {stopped_by} with {counted(outcome.missing, 'run')} to go; the same command goes on")
     elif outcome.without_choice:
         lines.append("an arm has no verdict: no cell of it finished its tuning on every seed")
     return lines

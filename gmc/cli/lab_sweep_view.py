@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from gmc.cli.output import stderr, write_line
 from gmc.cli.progress import PLAIN_INTERVAL_SECONDS
@@ -69,7 +70,7 @@ def show_plan(record: dict[str, Any]) -> None:
         if undecided := stage.get("undecided_cells"):
             write_line(f"{undecided} of its arms wait for the tuning to choose their settings")
             waiting = ", those that wait at the first value of each setting"
-        hours = "unknown" if stage["hours"] is None else f"{stage['hours']:.2g} h"
+        hours = "unknown" if stage["hours"] is None else duration(3600 * stage["hours"])
         write_line(
             f"{stage['stage']}, {stage['runs'] - stage['done']} runs to be made{waiting}: {hours} ({stage['hours_source']})"
         )
@@ -125,7 +126,9 @@ class TableView(SweepView):
         how = f"done in {took:.0f} s{value}" if record.finished else f"failed: {record.error}"
         write_line(f"{self._sum()}  {self._cells[record.run]}: {how}")
 
-    def _table(self) -> Table:
+    def _table(self) -> Table | Text:
+        if not self._active:
+            return Text(self._sum())
         table = Table("run", "now", title=self._sum(), title_justify="left", expand=False)
         for run, event in self._active.items():
             table.add_row(self._cells[run], _doing(event))
@@ -134,7 +137,7 @@ class TableView(SweepView):
     def _sum(self) -> str:
         done = self._ended + sum(_share(event) for event in self._active.values())
         elapsed = time.monotonic() - self._started_at
-        eta = f", ETA {_duration(elapsed * (self._total - done) / done)}" if done > 0.01 else ""
+        eta = f", ETA {duration(elapsed * (self._total - done) / done)}" if done > 0.01 else ""
         failed = f", {self._failed} failed" if self._failed else ""
         return f"{self._name} {self._ended}/{self._total}{failed}{eta}"
 
@@ -150,7 +153,8 @@ def _doing(event: Event) -> str:
     return f"{event.phase} {event.done}/{event.total}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever reads best."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -76,13 +76,13 @@ def rollout(
 
     keep_messages(run / "logs" / "messages.log")
     total = settings.rollout.batches * settings.rollout.prompts * settings.rollout.group_size
-    with progress_bar("rollout", total, "responses") as bar:
-        summary = fill_run(run, settings, resume=resume, overwrite=overwrite, advance=bar.advance)
-    write_line(
-        f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
-        f"{_worth(summary)}, {100 * summary.cut_off:.1f} % cut off at the length limit, "
-        f"mean length {summary.mean_length:.1f} tokens" + _set_aside(summary)
-    )
+    try:
+        with progress_bar("rollout", total, "responses") as bar:
+            summary = fill_run(run, settings, resume=resume, overwrite=overwrite, advance=bar.advance)
+    except KeyboardInterrupt:
+        write_line(_interrupted(run, settings.rollout.batches))
+        raise
+    write_line(_told(summary))
     if json:
         print_json(summary.record())
 
@@ -93,6 +93,20 @@ def _only_print(settings: "RunSettings", *, as_json: bool) -> None:
 
     check_sampling(settings)
     print_settings(settings, as_json=as_json)
+
+
+def _interrupted(run: Path, batches: int) -> str:
+    """What a stopped command left, and how it goes on."""
+    kept = len([*(run / "rollouts").glob("*.parquet")])
+    return f"stopped by Ctrl-C; kept {kept} of {batches} batches. Go on with: gmc rollout --run {run} --resume"
+
+
+def _told(summary: "RolloutSummary") -> str:
+    return (
+        f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
+        f"{_worth(summary)}, {100 * summary.cut_off:.1f} % cut off at the length limit, "
+        f"mean length {summary.mean_length:.1f} tokens" + _set_aside(summary)
+    )
 
 
 def _worth(summary: "RolloutSummary") -> str:

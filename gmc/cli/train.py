@@ -105,7 +105,7 @@ def train(
             ranks=ranks,
         )
     if ranks.is_rank_0:
-        _report(result, stop.signal_name, json=json)
+        _report(result, stop.by, json=json)
     if not result.finished:
         raise typer.Exit(INTERRUPTED if stop.signal_name == "SIGINT" else 1)
 
@@ -132,7 +132,7 @@ def _with_live(said: dict[str, Any]) -> dict[str, Any]:
     return {**said, "delay": LiveDelay.name}
 
 
-def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) -> None:
+def _report(result: "TrainingResult", stopped_by: str | None, *, json: bool) -> None:
     from gmc.cli.output import level, print_json, stderr, write_line
     from gmc.cli.training_summary import summarize
     from gmc.store.run_directory import RunDirectory
@@ -144,7 +144,7 @@ def _report(result: "TrainingResult", signal_name: str | None, *, json: bool) ->
                 "here, with what is wrong; start another --run instead"
             )
         else:
-            by = signal_name or "another rank"
+            by = stopped_by or "another rank"
             write_line(f"stopped by {by} after {result.updates} updates; go on with: gmc train --run {result.run} --resume")
     elif not result.metrics:
         write_line(f"{result.run}: finished, all {result.planned_updates} updates are made; --resume --updates N adds more")

@@ -9,7 +9,8 @@ class BlockDelay(InOrderDelay):
 
     With D = 0 version kS makes the S batches that its S updates use, so delays run through 0 … S − 1: the staleness of
     "generate once, take S steps" (verl's mini-batches of one rollout batch, and M2PO's setting). size: S, at least 1; blocks:
-    D, how many blocks later a block is used; prompts, updates: as in `InOrderDelay`.
+    D, how many blocks later a block is used; prompts: P, groups a batch; updates: the planned number, beyond
+    which no batch is made.
     """
 
     name = "block"

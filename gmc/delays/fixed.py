@@ -7,8 +7,8 @@ from gmc.delays.in_order import InOrderDelay
 class FixedDelay(InOrderDelay):
     """Update n trains on batch n, which policy version max(0, n − D) generated (arXiv 2610.01896, fixed-delay protocol).
 
-    delay: D, in updates; prompts, updates: as in `InOrderDelay`. Version 0 generates the first D + 1 batches (how the paper
-    fills its queue is not published).
+    delay: D, in updates; prompts: P, groups a batch; updates: the planned number, beyond which no batch is made. Version 0
+    generates the first D + 1 batches (how the paper fills its queue is not published).
     """
 
     name = "fixed"

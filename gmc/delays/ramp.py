@@ -8,8 +8,8 @@ class RampDelay(InOrderDelay):
     """The delay of update n is min(D, ⌊n / R⌋): it grows by one every R updates until it is D, at update R·D.
 
     Version v serves the updates n with n − ⌊n / R⌋ = v: at most two until then, one each afterwards. delay: D; rise: R, at
-    least 2 (with R = 1 every update before D would use version 0, as under the fixed delay); prompts, updates: as in
-    `InOrderDelay`.
+    least 2 (with R = 1 every update before D would use version 0, as under the fixed delay); prompts: P,
+    groups a batch; updates: the planned number, beyond which no batch is made.
     """
 
     name = "ramp"

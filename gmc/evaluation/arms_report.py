@@ -20,11 +20,12 @@ from gmc.evaluation.arms import (
     ways_of_asking,
 )
 from gmc.evaluation.arms_differences import ArmDifference, arm_differences
-from gmc.evaluation.report import new_table
+from gmc.evaluation.report import counted, new_table
 from gmc.evaluation.rewarded import format_value
 from gmc.store.files import atomic_path
 
-NO_INTERVAL = " (n={}, equal: no interval)"
+NO_INTERVAL = " ± –"
+"""Of runs that are equal: nothing tells how far others would lie."""
 
 
 def arm_tables(arms: Sequence[Arm]) -> list[Table]:
@@ -61,14 +62,14 @@ def arm_tables(arms: Sequence[Arm]) -> list[Table]:
 
 def _difference_table(found: Sequence[ArmDifference]) -> Table:
     several = any(each.paired.seeds > 1 for each in found)
-    title = f"paired by seed, mean ± 95 % interval; {len(found)} comparisons, p by Holm over all of them"
+    title = f"paired by seed, mean ± 95 % interval; {counted(len(found), 'comparison')}, p by Holm over all of them"
     title = title if several else "paired by seed: one seed each, which says nothing of how another would differ"
     table = new_table(title, ("difference", "score"), ("mean", "ahead", "p"))
     for each in found:
         mean, reach = each.paired.mean, each.paired.reach
         value = f"{100 * mean:+.1f}" if each.binary else f"{mean:+.3g}"
         value += "" if reach is None else f" ± {100 * reach:.1f}" if each.binary else f" ± {reach:.3g}"
-        value += NO_INTERVAL.format(each.paired.seeds) if reach is None and each.paired.seeds > 1 else ""
+        value += NO_INTERVAL if reach is None and each.paired.seeds > 1 else ""
         table.add_row(
             f"{each.second.label} − {each.first.label}",
             each.score,
@@ -176,6 +177,6 @@ def _seeds(runs: Sequence[TrainedRun]) -> str:
 
 
 def _value(value: OverSeeds, binary: bool) -> str:
-    reach = NO_INTERVAL.format(value.seeds) if value.seeds > 1 else ""
+    reach = NO_INTERVAL if value.seeds > 1 else ""
     reach = reach if value.high is None else f" ± {format_value(value.high - value.mean, binary)}"
     return f"{format_value(value.mean, binary)}{reach}"

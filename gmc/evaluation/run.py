@@ -115,8 +115,16 @@ def _tasks(request: Request, settings: RunSettings) -> list[Task]:
         if name in SUITES:
             log.info("%s: %s (%s)", name, ", ".join(SUITES[name].benchmarks), SUITES[name].note)
     if request.problems is not None:
-        benchmarks.append(file_benchmark(request.problems, request.question_field, request.answer_field))
+        benchmarks.append(file_benchmark(request.problems, *fields_of(request, settings)))
     return [make_task(benchmark, settings, request) for benchmark in benchmarks]
+
+
+def fields_of(request: Request, settings: RunSettings) -> tuple[str | None, str | None]:
+    """Fields for question and answer of the file asked: as asked, else those that the run trained with, if on the same file."""
+    trained_on = settings.problems
+    same = request.problems is not None and Path(request.problems).resolve() == Path(trained_on.source).resolve()
+    inherited = (trained_on.question_field, trained_on.answer_field) if request.trained and same else ("", "")
+    return request.question_field or inherited[0] or None, request.answer_field or inherited[1] or None
 
 
 def _names(results: Sequence[Result]) -> list[str]:

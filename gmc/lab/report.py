@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gmc.errors import UsageError
 from gmc.lab.report_contents import provenance, tables_of
 from gmc.lab.report_input import ReportInput, read_input
 from gmc.lab.report_numbers import Difference, differences
@@ -58,8 +59,10 @@ class Report:
 
 
 def make_report(paths: Sequence[Path], baseline: str | None = None) -> Report:
-    """Read and compute. Arguments and errors as for `read_input`."""
+    """Read and compute. Arguments and errors as for `read_input`; `UsageError` where nothing is recorded yet, too."""
     found = read_input(paths, baseline)
+    if not found.records and not found.tuned:
+        raise UsageError(f"{', '.join(map(str, paths))}: no run is recorded there yet; the same gmc lab sweep goes on")
     compared = differences(found)
     return Report(found, compared, tables_of(found, compared), provenance(found, compared))
 

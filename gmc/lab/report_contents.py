@@ -6,7 +6,7 @@ from typing import Any
 
 from gmc.lab.measures import area, curve_points, final_score
 from gmc.lab.report_input import ReportInput
-from gmc.lab.report_numbers import Difference, drop, middle_of_many, of_runs, reached, trained
+from gmc.lab.report_numbers import Difference, Over, drop, middle_of_many, of_runs, reached, trained
 from gmc.lab.report_tables import NUMBER, PERCENT, POINTS, Cell, Column, Table, cell_text
 from gmc.lab.results import RunRecord
 from gmc.lab.results_of_run import LAST
@@ -63,10 +63,10 @@ def _scores(found: ReportInput) -> Table:
 
 def _scores_note(found: ReportInput, level: float | None) -> str:
     asked = asked_text(found)
-    note = f"Scores are of {asked}. " if asked else ""
+    note = f"Scored on {asked}. " if asked else ""
     note += (
-        "Mean over training runs ± half of Student's 95 % interval over seeds; n=2 and the like: the runs "
-        "are equal, so no interval can be estimated. final: the last policy's avg@n (else greedy), each set of problems "
+        "Mean over training runs ± half of Student's 95 % interval over seeds; ± –: the "
+        "runs are equal, so no interval can be estimated. final: the last policy's avg@n (else greedy), each set of problems "
         "counting once; curve area: mean height of the curve of scores; worst drop: its deepest fall below its best so far. "
         "Intervals of two arms may overlap although their paired difference is certain."
     )
@@ -119,8 +119,10 @@ def _compared(found: ReportInput, compared: list[Difference]) -> Table:
     ]
     tested = sum(each.holm is not None for each in compared)
     note = (
-        f"Differences of runs that share a seed, with Student's 95 % interval of their mean. {tested} "
-        "comparisons were declared and made; Holm's p-values account for all of them: below 0.05 a difference is unlikely to "
+        "Differences of runs that share a seed, with Student's 95 % interval of their mean. p: the chance of such a difference "
+        "between equal arms, were this the only comparison. "
+        + ("1 comparison was" if tested == 1 else f"{tested} comparisons were")
+        + " declared and made; Holm's p-values account for all of them: below 0.05 a difference is unlikely to "
         "be chance even though many were looked at. The intervals are not widened for their number."
     )
     return Table("comparisons", "Paired differences", columns, rows, note)
@@ -141,7 +143,7 @@ def _health(found: ReportInput) -> Table:
     ]
     rows: list[list[Cell]] = [
         [arm.name, arm.context, f"{len(arm.failed)} of {len(arm.runs) + len(arm.failed)}"]
-        + [of_runs(arm, number) for _, number in numbers]
+        + [_equal_alone(of_runs(arm, number)) for _, number in numbers]
         for arm in found.arms
     ]
     columns = [Column("arm"), Column("setting"), Column("failed runs"), *(column for column, _ in numbers)]
@@ -151,6 +153,11 @@ def _health(found: ReportInput) -> Table:
         "1 on-policy; removed mass: mean of (group mean ratio − 1 − ε)₊ with the rule's own ε, else 0.28."
     )
     return Table("staleness", "Staleness and stability", columns, rows, note)
+
+
+def _equal_alone(cell: Over | None) -> Over | float | None:
+    """A mean of equal values is that value: a schedule gives every seed the same delays, which no interval is about."""
+    return cell.mean if cell is not None and cell.reach is None else cell
 
 
 def _tuning(found: ReportInput) -> Table:

@@ -49,7 +49,8 @@ class ReportArm:
 @dataclass(frozen=True)
 class ReportInput:
     """Everything that a report shows. arms: of the verdict, in the order of the study; tuned: cells that competed for being
-    chosen, of each sweep; tuning_seeds: seeds that chose something; sources: what was read."""
+    chosen, of each sweep; tuning_seeds: seeds that chose something; sources: what was read; unevaluated: runs without
+    scores."""
 
     title: str
     question: str
@@ -59,6 +60,7 @@ class ReportInput:
     tuning_seeds: frozenset[int] = frozenset()
     sources: Sequence[str] = ()
     notes: Sequence[str] = field(default_factory=list)
+    unevaluated: Sequence[Path] = ()
 
     @property
     def records(self) -> list[RunRecord]:
@@ -173,10 +175,10 @@ def _of_runs(paths: Sequence[Path]) -> ReportInput:
         records = [replace(record, values=named) for record in records]
         arms.append(_arm(str(group.runs[0].settings.get(RULE, "runs")), named, records))
     short = dict(zip(paths, _short_names(paths), strict=True))
-    unevaluated = [short[path] for arm in arms for path in _without_scores(arm, paths)]
-    notes = [f"{name}: not evaluated; gmc eval --run .../{name} --policy all" for name in unevaluated]
+    unevaluated = [path for arm in arms for path in _without_scores(arm, paths)]
+    notes = [f"{short[path]}: not evaluated; gmc eval --run RUN --policy all scores it" for path in unevaluated]
     title = ", ".join(short.values()) if len(short) <= MOST_NAMED else f"{len(short)} runs"
-    return ReportInput(title, "", arms, None, sources=[*short.values()], notes=notes)
+    return ReportInput(title, "", arms, None, sources=[*short.values()], notes=notes, unevaluated=unevaluated)
 
 
 def _short_names(paths: Sequence[Path]) -> list[str]:

@@ -95,7 +95,7 @@ def cell_text(cell: Cell, kind: str) -> str:
     if isinstance(cell, Over):
         mean = cell_text(cell.mean, kind)
         if cell.reach is None:
-            return mean if cell.runs == 1 else f"{mean} (n={cell.runs})"
+            return mean if cell.runs == 1 else f"{mean} ± –"
         return f"{mean} ± {cell_text(cell.reach, kind)}"
     if isinstance(cell, str) or kind == TEXT:
         return str(cell)

@@ -42,6 +42,14 @@ class RefusedRowError(ValueError):
     """A row that cannot become a problem; the text is the reason, counted and shown."""
 
 
+class NoFieldError(DataError):
+    """A row lacks a field. names: those looked for; missing: the error without its cure."""
+
+    def __init__(self, names: tuple[str, ...], missing: str, cure: str) -> None:
+        super().__init__(f"{missing}; {cure}")
+        self.names, self.missing = names, missing
+
+
 def lookup(values: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     """(field is there, its value) for a name compared without case; a dot goes into a nested object."""
     head, _, rest = name.partition(".")
@@ -185,10 +193,8 @@ def _first_with_value(row: Row, names: tuple[str, ...], wanted: str, where: str)
     present = [(name, value) for name in names for there, value in [lookup(row.values, name)] if there]
     if not present:
         tried = names[0] if len(names) == 1 else f"any of {', '.join(names)}"
-        raise DataError(
-            f"{where}: no {wanted} field ({tried}); the row has {', '.join(row.values) or 'no fields'}; "
-            f"name the right one with --{wanted}-field"
-        )
+        missing = f"{where}: no {wanted} field ({tried}); the row has {', '.join(row.values) or 'no fields'}"
+        raise NoFieldError(names, missing, f"name the right one with --{wanted}-field")
     return next((pair for pair in present if not _is_missing(pair[1])), present[0])
 
 

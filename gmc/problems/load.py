@@ -131,6 +131,12 @@ def _problems(
             problems.append(_prepared(Problem(label, question, answer, kind, fields.plain(row.values), unread), prepare))
         except fields.RefusedRowError as error:
             refused.setdefault(str(error), []).append(row.place)
+        except fields.NoFieldError as error:
+            others = sum(any(fields.lookup(other.values, name)[0] for name in error.names) for other in rows)
+            if 2 * others <= len(rows):  # another name, rather than a slip in a row
+                raise
+            cure = f"{others} of {len(rows)} rows have it: fix {row.place}, or take it out"
+            raise DataError(f"{error.missing}; {cure}") from error
     notes = [f"{_rows(len(places))} refused: {reason} ({_some(places)})" for reason, places in refused.items()]
     if notes:
         notes.insert(0, f"{_rows(len(rows))} read, {len(problems)} kept")

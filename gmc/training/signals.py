@@ -15,6 +15,11 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal_name: str | None = None
 
+    @property
+    def by(self) -> str | None:
+        """What stopped it, as a person knows it: Ctrl-C, or the signal's name."""
+        return "Ctrl-C" if self.signal_name == signal.SIGINT.name else self.signal_name
+
     def __bool__(self) -> bool:
         return self.signal_name is not None
 
