@@ -213,7 +213,14 @@ def _drop_a_tensor(path):
     save_file(tensors, file, metadata={"aliases": "{}"})
 
 
+def _unmount(path):
+    (path / "checkpoints").rename(path.parent / "elsewhere")
+    (path / "checkpoints").symlink_to(path.parent / "not-mounted")
+
+
 DAMAGES = {
+    "checkpoints on an unmounted disk": (_unmount, r"checkpoints: cannot be read \(it points to .*mount the disk"),
+    "no checkpoints": (lambda p: shutil.rmtree(p / "checkpoints"), r"checkpoints: no such folder, though policy v000004"),
     "renamed checkpoint": (lambda p: (p / "checkpoints/u000004").rename(p / "checkpoints/u000099"), "u000099.*4 updates"),
     "missing tensor": (_drop_a_tensor, r"u000004.*weights"),
     "number in used.jsonl": (lambda p: (p / "used.jsonl").write_text("3\n"), r"used\.jsonl, line 1"),

@@ -177,6 +177,11 @@ def _complete(directory: Path) -> list[Path]:
     return [path for path in _folders(directory) if is_ready(path)]
 
 
+def has_checkpoint(directory: Path) -> bool:
+    """Whether there is a complete checkpoint; not whether it can be loaded."""
+    return bool(_complete(directory))
+
+
 def _folders(directory: Path) -> list[Path]:
     if not directory.is_dir():
         return []

@@ -14,6 +14,7 @@ from gmc.errors import DataError, UsageError
 from gmc.gradients.rule_calls import RuleCalls
 from gmc.rollouts.source import RolloutSource
 from gmc.store.checkpoints import Checkpoint, prune_checkpoints
+from gmc.store.files import make_directory
 from gmc.store.logs import GroupRef, cut_log
 from gmc.store.policies import set_aside_policies
 from gmc.store.saved_settings import read_run_settings
@@ -93,6 +94,7 @@ def beside(device: torch.device, state: Mapping[str, Tensor]) -> dict[str, Tenso
 def rewind(place: Place, version: int) -> None:
     """Cut the logs back to `version` updates and set aside rollouts and policies of later versions."""
     run = place.run
+    make_directory(run.checkpoints)  # from now on a run without this folder has lost it
     prune_checkpoints(run.checkpoints, place.settings.train.keep_checkpoints)
     for path in (run.used, run.metrics):
         if cut := cut_log(path, version):

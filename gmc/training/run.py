@@ -13,6 +13,7 @@ from gmc.resolving.checks import check_settings
 from gmc.resolving.memory import check_engine_share, gpu_bytes
 from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rewards.build import short_spec
+from gmc.store.resumable import require_checkpoints
 from gmc.store.run_directory import RunDirectory
 from gmc.training.divergence import DivergenceWatch
 from gmc.training.loop import Observer, train
@@ -98,9 +99,7 @@ def train_run(
         check_engine_share(settings, gpu_bytes())
 
     def claim() -> RunDirectory:
-        directory = RunDirectory.for_training(
-            path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
-        )
+        directory = _directory(path, settings, resume=resume, overwrite=overwrite)
         resources.enter_context(directory.lock(f"{settings.estimator['name']} at --delay {settings.delay}"))
         return directory
 
@@ -133,6 +132,15 @@ def train_run(
         session.best.version if session.best else None,
         session.best.score if session.best else None,
     )
+
+
+def _directory(path: Path, settings: RunSettings, *, resume: bool, overwrite: bool) -> RunDirectory:
+    directory = RunDirectory.for_training(
+        path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+    )
+    if resume:
+        require_checkpoints(directory)
+    return directory
 
 
 def _train(session: Session, observer: Observer, stopping: Callable[[], bool]) -> bool:
