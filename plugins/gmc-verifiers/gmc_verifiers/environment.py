@@ -34,10 +34,9 @@ class VerifiersEnvironment(Environment):
     summary = "an installed environment of the library verifiers answers the model and rewards it"
 
     class Settings(EnvironmentSettings):
-        """env, seconds: see their descriptions."""
+        """env: see its description."""
 
         env: str = Field(description="the environment's name, as in `eval NAME` of verifiers; its package must be installed")
-        seconds: float = Field(300.0, gt=0, description="how long the environment may take for one answer or for scoring")
 
     @property
     def keeps_rewards(self) -> bool:
@@ -93,7 +92,7 @@ class VerifiersEnvironment(Environment):
         from gmc_verifiers.host import Host
 
         if self._host is None:
-            self._host = Host(self._env[0], self.settings.seconds)
+            self._host = Host(self._env[0], self.seconds)
         return self._host
 
     def _index(self, problem: Problem) -> int:

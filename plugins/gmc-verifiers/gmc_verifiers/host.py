@@ -113,8 +113,9 @@ class Host:
         except TimeoutError as error:
             if future.done():
                 raise  # the environment's own
+            raise TooLateError(f"it took longer than {self._seconds:g} s, the setting rollout.environment_seconds") from error
+        finally:  # also where gmc's own limit of the call, or Ctrl-C, ends the waiting
             future.cancel()
-            raise TooLateError(f"it took longer than {self._seconds:g} s, the setting seconds") from error
 
     async def _serve(self) -> ModelContext:
         # A request holds a whole conversation.

@@ -1,14 +1,17 @@
 """Environments of the library verifiers, written for these tests, are played by gmc. Skipped where it is not installed."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from gmc.environments.base import ASSISTANT, Turn
+from gmc.environments.limits import called
 from gmc.errors import DataError, GmcError, UsageError
 from gmc.problems.base import Problem
 from gmc.problems.load import load_problems
@@ -31,7 +34,8 @@ def problems(name):
 @pytest.fixture
 def environment(request):
     name, seconds = request.param if isinstance(request.param, tuple) else (request.param, 60)
-    environment = VerifiersEnvironment(VerifiersEnvironment.Settings(env=name, seconds=seconds))
+    environment = VerifiersEnvironment(VerifiersEnvironment.Settings(env=name))
+    environment.seconds = seconds
     yield environment
     environment.close()
 
@@ -135,11 +139,17 @@ def test_what_cannot_be_played_is_refused_by_name(exported, words, monkeypatch):
 
 @pytest.mark.unit
 @pytest.mark.parametrize(
-    ("exported", "words"), [("TwiceEnv", "more than once"), ("RaisesEnv", "no luck"), ("SlowEnv", "longer than 3 s")]
+    ("exported", "words"),
+    [
+        ("TwiceEnv", "more than once"),
+        ("RaisesEnv", "no luck"),
+        ("SlowEnv", "longer than 3 s, the setting rollout.environment_seconds"),
+    ],
 )
 def test_what_goes_wrong_in_an_episode_ends_in_one_line(exported, words, monkeypatch):
     monkeypatch.setattr(vf_refused, "__all__", [exported, "GuessTaskset"])
-    environment = VerifiersEnvironment(VerifiersEnvironment.Settings(env="vf_refused", seconds=3))
+    environment = VerifiersEnvironment(VerifiersEnvironment.Settings(env="vf_refused"))
+    environment.seconds = 3
     try:
         with pytest.raises(GmcError) as error:
             play(environment, problems("vf_refused")[0], "3")
@@ -148,6 +158,25 @@ def test_what_goes_wrong_in_an_episode_ends_in_one_line(exported, words, monkeyp
     assert words in str(error.value)
     assert "env='vf_refused'" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.unit
+def test_a_call_that_gmc_ends_leaves_no_step_behind(monkeypatch):
+    monkeypatch.setattr(vf_refused, "__all__", ["SlowEnv", "GuessTaskset"])
+    environment = VerifiersEnvironment(VerifiersEnvironment.Settings(env="vf_refused"))
+    environment.seconds = 2
+    problem = problems("vf_refused")[0]
+    try:
+        with pytest.raises(GmcError, match=r"longer than 2 s.*rollout\.environment_seconds"), called(environment, "p", "start"):
+            environment.start(problem)
+        time.sleep(0.2)
+        loop = environment._host._loop
+        steps = [task for task in asyncio.all_tasks(loop) if "Host" in repr(task.get_coro())]
+        assert not steps
+    finally:
+        started = time.monotonic()
+        environment.close()
+    assert time.monotonic() - started < 2
 
 
 @pytest.mark.unit
