@@ -73,6 +73,13 @@ class _OneLineErrors(TyperGroup):
             code = error.exit_code
         sys.exit(code if isinstance(code, int) else 0)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Refuse what is no text before anything is made: files that say it could not be written."""
+        for text in args:
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise typer.BadParameter(f"{os.fsencode(text)!r} is not UTF-8 text; rename the file, or type it again", ctx=ctx)
+        return super().parse_args(ctx, args)
+
     def get_params(self, ctx: Any) -> Any:
         """With the options that typer adds late, to install completion, which take no value either."""
         return _without_types(super().get_params(ctx))

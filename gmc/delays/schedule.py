@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gmc.delays.base import GroupRef, GroupTimes
 from gmc.errors import DataError, UsageError
-from gmc.store.files import atomic_path, strict_json
+from gmc.store.files import atomic_path, open_plain, strict_json
 from gmc.store.formats import read_format, stamp
 
 
@@ -47,8 +47,8 @@ def write_schedule(path: Path, rows: Sequence[ScheduleRow], *, uses: int = 1) ->
     schema = pa.schema(list(_TYPES.items()), metadata={_METADATA_KEY: strict_json(origin)})
     columns = list(zip(*rows, strict=True)) or [()] * len(_TYPES)
     table = pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
-    with atomic_path(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
@@ -62,8 +62,9 @@ def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
     if not path.is_file():
         raise UsageError(f"{path}: no such schedule; gmc simulate-delay writes one")
     try:
-        require_moderate(read_chunks(path), path)
-        table = pq.read_table(path)
+        with open_plain(path) as file:
+            require_moderate(read_chunks(file), path)
+            table = pq.read_table(file)
         origin = json.loads((table.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
     except (pa.ArrowException, FooterError, ValueError, OSError, EOFError, RecursionError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

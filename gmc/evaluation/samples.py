@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from gmc.errors import DataError
 from gmc.grading.grade import HOW
-from gmc.store.files import atomic_path, strict_json
+from gmc.store.files import atomic_path, open_plain, strict_json
 from gmc.store.parquet_footer import FooterError, read_chunks
 from gmc.store.parquet_limits import require_moderate
 
@@ -81,29 +81,35 @@ def sample_table(samples: Sequence[Sample]) -> pa.Table:
 
 def write_part(path: Path, samples: Sequence[Sample]) -> None:
     """Write one chunk of an unfinished evaluation, atomically and durably."""
-    with atomic_path(path) as temporary:
-        pq.write_table(sample_table(samples), temporary, compression="zstd")
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        pq.write_table(sample_table(samples), file, compression="zstd")
 
 
 def join_parts(parts: Sequence[Path], path: Path, settings: dict[str, Any]) -> None:
     """Write the finished file from its parts, one row group a part, with the evaluation's settings in its metadata."""
     schema = SCHEMA.with_metadata({SETTINGS_KEY: strict_json(settings).encode()})
-    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        atomic_path(path) as temporary,
+        open(temporary, "wb") as file,
+        pq.ParquetWriter(file, schema, compression="zstd") as writer,
+    ):
         for part in parts:
-            writer.write_table(pq.read_table(part, schema=SCHEMA).cast(schema))
+            with open_plain(part) as stored:
+                writer.write_table(pq.read_table(stored, schema=SCHEMA).cast(schema))
 
 
 def read_samples(path: Path) -> list[Sample]:
     """Every row of a samples file, as plain Python values. Raises `DataError` for a missing, damaged or foreign file."""
     try:
-        require_moderate(read_chunks(path), path)
-        present = set(pq.read_schema(path).names)
-        old = present >= set(OLD_COLUMNS)
-        wanted = set(SCHEMA.names) - ({MASK} - present)
-        missing = sorted(wanted - present - (NEW_COLUMNS if old else set()))
-        if missing:
-            raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
-        table = pq.read_table(path, columns=[*sorted(wanted - NEW_COLUMNS), *OLD_COLUMNS] if old else sorted(wanted))
+        with open_plain(path) as file:
+            require_moderate(read_chunks(file), path)
+            present = set(pq.read_schema(file).names)
+            old = present >= set(OLD_COLUMNS)
+            wanted = set(SCHEMA.names) - ({MASK} - present)
+            missing = sorted(wanted - present - (NEW_COLUMNS if old else set()))
+            if missing:
+                raise DataError(f"{path}: not a samples file of gmc eval (no column {', '.join(missing)})")
+            table = pq.read_table(file, columns=[*sorted(wanted - NEW_COLUMNS), *OLD_COLUMNS] if old else sorted(wanted))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file") from error
     except (pa.ArrowException, FooterError, OSError, EOFError, UnicodeDecodeError) as error:

@@ -167,13 +167,15 @@ def read_parquet(path: Path) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from gmc.store.files import open_plain
     from gmc.store.parquet_footer import FooterError, read_chunks
     from gmc.store.parquet_limits import repeated_texts, require_moderate, require_moderate_texts
 
     try:
-        chunks = read_chunks(path)
-        require_moderate(chunks, path)
-        table = pq.read_table(path, read_dictionary=repeated_texts(chunks))
+        with open_plain(path) as file:
+            chunks = read_chunks(file)
+            require_moderate(chunks, path)
+            table = pq.read_table(file, read_dictionary=repeated_texts(chunks))
         for name, column in zip(table.column_names, table.columns, strict=True):
             if pa.types.is_dictionary(column.type):
                 require_moderate_texts(column, path, name)

@@ -237,6 +237,8 @@ def open_plain(path: Path) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise
     except OSError as error:
+        if error.errno is None:  # a library's own, about what the file holds
+            raise
         raise GmcError(f"{path}: cannot read: {error.strerror}") from error
 
 

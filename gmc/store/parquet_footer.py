@@ -3,8 +3,7 @@
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_FOOTER_BYTES = 2**26
 MAX_NESTING = 16
@@ -29,26 +28,25 @@ class Chunk:
     repeats_texts: bool
 
 
-def read_chunks(path: Path) -> list[Chunk]:
-    """Every column chunk of a Parquet file. Raises `FooterError` for a footer that cannot be read."""
+def read_chunks(file: BinaryIO) -> list[Chunk]:
+    """Every column chunk of an open Parquet file. Raises `FooterError` for a footer that cannot be read."""
     try:
-        footer = _Compact(_footer(path)).struct(0)
+        footer = _Compact(_footer(file)).struct(0)
         chunks = [chunk for group in footer.get(4, ()) for chunk in group.get(1, ())]
         return [_chunk(chunk[3]) for chunk in chunks]
     except (IndexError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise FooterError(f"its footer: {error}") from error
 
 
-def _footer(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - 8))
-        end = file.read(8)
-        length = int.from_bytes(end[:4], "little")
-        if end[4:] != _MAGIC or length > min(size - 8, MAX_FOOTER_BYTES):
-            raise ValueError("it is not where it should be")
-        file.seek(size - 8 - length)
-        return file.read(length)
+def _footer(file: BinaryIO) -> bytes:
+    size = file.seek(0, 2)
+    file.seek(max(0, size - 8))
+    end = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != _MAGIC or length > min(size - 8, MAX_FOOTER_BYTES):
+        raise ValueError("it is not where it should be")
+    file.seek(size - 8 - length)
+    return file.read(length)
 
 
 def _chunk(column: dict[int, Any]) -> Chunk:

@@ -81,6 +81,10 @@ class RunDirectory:
     """One run on disk. Make it with `create`, `open` or `for_training`."""
 
     def __init__(self, path: Path, record: RunRecord) -> None:
+        try:
+            str(path).encode("utf-8")
+        except UnicodeEncodeError as error:  # logs and other programs could not name it
+            raise UsageError(f"{os.fsencode(path)!r}: the run's path is not UTF-8 text; choose another --run") from error
         self.path = path
         self.record = record
 

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from gmc.errors import DataError
-from gmc.store.parquet_footer import FooterError, read_chunks
+from gmc.errors import DataError, GmcError
+from gmc.store.files import open_plain
+from gmc.store.parquet_footer import Chunk, FooterError, read_chunks
 from gmc.store.parquet_limits import repeated_texts, require_moderate, require_moderate_texts
 from gmc.store.shards.check import Check, list_column, sampled_lengths
 from gmc.store.shards.rollout import Rollout, SetAside, ShardMetadata
@@ -60,19 +61,19 @@ def read_shard(
     cure for anything else that breaks the contract: a missing, truncated or foreign file, another schema version, a missing
     column or one of another type, and every value that the writer refuses.
     """
-    with _parquet(path) as file:
+    with _parquet(path) as (file, chunks):
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
         _require(path, "run id", metadata.run_id, run_id)
         _require(path, "tokenizer hash", metadata.tokenizer_hash, tokenizer_hash)
         old_names = OLD_NAMES if metadata.schema_version == 1 else {}
-        table, order = _sorted(_conform(file, SCHEMA.names, path, old_names, without=() if texts else TEXT_COLUMNS))
+        table, order = _sorted(_conform(file, chunks, SCHEMA.names, path, old_names, without=() if texts else TEXT_COLUMNS))
     Check(table, metadata, path, CURE, order, context_tokens).run()
     return Shard(metadata, rollouts_of(table), path)
 
 
 def read_metadata(path: Path) -> ShardMetadata:
     """Read only the file-level record (the Parquet footer)."""
-    with _parquet(path) as file:
+    with _parquet(path) as (file, _):
         return decode_metadata(str(path), file.schema_arrow.metadata)
 
 
@@ -86,7 +87,7 @@ class Launch:
 
 def count_groups(path: Path) -> int:
     """How many groups a shard holds, from its footer alone. Raises `DataError` when its rows are no whole groups."""
-    with _parquet(path) as file:
+    with _parquet(path) as (file, _):
         size = decode_metadata(str(path), file.schema_arrow.metadata).group_size
         rows: int = file.metadata.num_rows
     if rows % size:
@@ -104,9 +105,9 @@ def read_lengths(path: Path) -> list[list[int]]:
 
 def read_launch(path: Path) -> Launch:
     """The launch that a shard holds, reading only what is needed. Raises `DataError` for a group that is not whole."""
-    with _parquet(path) as file:
+    with _parquet(path) as (file, chunks):
         metadata = decode_metadata(str(path), file.schema_arrow.metadata)
-        table, _ = _sorted(_conform(file, ["group", "sample", "response_token_ids", "response_mask"], path))
+        table, _ = _sorted(_conform(file, chunks, ["group", "sample", "response_token_ids", "response_mask"], path))
     for name in ("group", "sample", "response_token_ids"):
         if table.column(name).null_count:
             raise DataError(f"{path}: column {name} has nulls, and it must have a value in every row. {CURE}")
@@ -125,15 +126,21 @@ def _no_whole_groups(path: Path, size: int) -> DataError:
 
 
 @contextlib.contextmanager
-def _parquet(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file; whatever the library says about a bad one becomes one `DataError` that names it."""
-    if not path.is_file():
-        raise DataError(f"{path}: no such file.")
+def _parquet(path: Path) -> Iterator[tuple[pq.ParquetFile, list[Chunk]]]:
+    """Open a Parquet file and read its footer; whatever the library says about a bad one becomes one `DataError` that names it.
+
+    The library is given an open file: of a path it takes `s3:x` for an address, and no byte that is not UTF-8.
+    """
     try:
-        repeated = repeated_texts(read_chunks(path))
-        with pq.ParquetFile(path, pre_buffer=False, page_checksum_verification=True, read_dictionary=repeated) as file:
-            yield file
-    except DataError:
+        with open_plain(path) as opened:
+            chunks = read_chunks(opened)
+            with pq.ParquetFile(
+                opened, pre_buffer=False, page_checksum_verification=True, read_dictionary=repeated_texts(chunks)
+            ) as file:
+                yield file, chunks
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file.") from error
+    except GmcError:
         raise
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError, FooterError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -150,6 +157,7 @@ def _require(path: Path, what: str, found: str, wanted: str | None) -> None:
 
 def _conform(
     file: pq.ParquetFile,
+    chunks: Sequence[Chunk],
     names: Sequence[str],
     path: Path,
     old_names: Mapping[str, str] = MappingProxyType({}),
@@ -169,7 +177,7 @@ def _conform(
         if not counts[name] and name not in OPTIONAL_COLUMNS:
             raise DataError(f"{path}: column {old_names.get(name, name)} is missing (found: {', '.join(present)}). {CURE}")
     needed = [old_names.get(name, name) for name in names if counts[name] and name not in without]
-    require_moderate(read_chunks(path), path, needed)
+    require_moderate(chunks, path, needed)
     table = file.read(columns=None if needed == present else needed, use_threads=False)
     columns = []
     for name in names:
