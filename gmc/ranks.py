@@ -6,8 +6,11 @@ files and speaks.
 """
 
 import atexit
+import ctypes
 import gc
 import os
+import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +27,11 @@ T = TypeVar("T")
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun puts into the environment of each process it starts."""
+
+TORCHRUN_ITSELF = "TORCHELASTIC_RUN_ID"
+"""And what other launchers do not."""
+
+_PR_SET_PDEATHSIG = 1
 
 PATIENCE = timedelta(days=7)
 """Ranks wait for a rank 0 that waits for followers; torchrun, not a clock, ends them when one of them fails."""
@@ -139,6 +147,7 @@ def joined_ranks() -> Iterator[Ranks]:
     if coming_ranks() == 1:
         yield ALONE
         return
+    _stop_with_launcher()
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
     # An error that is on its way out holds frames, and they the groups; by then it is gone.
     atexit.register(gc.collect)
@@ -151,6 +160,15 @@ def joined_ranks() -> Iterator[Ranks]:
         # That leaves a group and its threads to whoever holds it, cycles of dead modules among them. A thread that still
         # lets go of a tensor while Python ends is ended by Python, and ends the process with it (SIGABRT, after success).
         gc.collect()
+
+
+def _stop_with_launcher() -> None:
+    """Ask the kernel for SIGTERM when torchrun dies, however that dies: nobody could stop its ranks any more, and they hold the
+    run and the GPUs. Linux alone has this. Not asked for under another launcher: the signal comes when the thread ends that
+    started this process, which with torchrun is the main one.
+    """
+    if sys.platform.startswith("linux") and TORCHRUN_ITSELF in os.environ:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 @contextmanager
