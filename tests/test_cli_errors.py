@@ -253,7 +253,7 @@ def test_damaged_settings_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "--set", "seed=true"], ["seed = True", "integer"]),
+        (["train", "--set", "seed=true"], ["seed = True", "whole number"]),
         (["train", "--set", "rollout.prompts=true"], ["rollout.prompts = True"]),
         (["train", "--set", "rollout.prompts=2.0"], ["rollout.prompts = 2.0"]),
         (["train", "--set", "model.device=foo"], ["model.device = foo", "auto"]),

@@ -57,7 +57,9 @@ def test_without_network_only_what_is_in_a_cache_is_a_data_set(offline):
 
 
 @pytest.mark.unit
-def test_a_large_import_is_announced_once_and_not_when_quiet(monkeypatch, capsys):
+def test_a_large_import_is_announced_once_and_not_when_quiet(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a_large_library.py").write_text("raise ImportError")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(loading, "ANNOUNCED", ("a_large_library",))
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__name__ != "_Announcer"]

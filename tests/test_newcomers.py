@@ -1,17 +1,22 @@
 """What newcomers wrote and met in their first hour: files almost right, options in the other place, texts that mislead."""
 
 import inspect
+import io
 from pathlib import Path
 
 import pytest
+import tomli_w
 from pydantic import BaseModel
+from rich.table import Table
+from rich.text import Text
 from typer.testing import CliRunner
 
-from gmc.cli import output
+from gmc.cli import loading, output
 from gmc.cli.app import app
 from gmc.cli.lab_sweep import report_lines
 from gmc.cli.lab_sweep_view import TableView, duration
 from gmc.cli.rollout import _interrupted
+from gmc.cli.samples_view import sections
 from gmc.cli.sparkline import curve_text
 from gmc.delays.registry import list_delays
 from gmc.errors import DataError, UsageError
@@ -27,9 +32,12 @@ from gmc.lab.study_file import Grid, make_grid
 from gmc.lab.sweep import SweepOutcome
 from gmc.lab.sweep_file import parse_sweep
 from gmc.live.listing import differing
+from gmc.live.overview import overview
 from gmc.problems.load import load_problems
 from gmc.problems.readers import read_rows
 from gmc.resolving.resolve import resolve_settings
+from gmc.store.files import append_jsonl
+from gmc.store.run_directory import RunDirectory
 from gmc.training.signals import StopRequest
 from tests.sweep_files import sweep_content
 from tests.test_evaluation_arms import fake_run
@@ -213,3 +221,78 @@ def test_pages_of_delays_name_no_classes():
 def test_equal_runs_have_a_dash_for_their_interval():
     assert cell_text(Over(0.5, None, 4), PERCENT) == "50.0 ± –"
     assert cell_text(Over(0.5, None, 1), PERCENT) == "50.0"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train", "--updates", "1.5"), "invalid value for '--updates': give a whole number"),
+        (("train", "--set", "train.updates=1.5", "--dry-run"), "train.updates = 1.5: give a whole number"),
+        (("train", "--set", "train.seed=1", "--dry-run"), "unknown setting train.seed; did you mean seed?"),
+        (("train", "--reward", "gone.py:f", "--dry-run"), "gone.py: No such file or directory; f would be defined there"),
+    ],
+)
+def test_a_slip_is_answered_in_plain_words(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [*words])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_a_kind_of_samples_is_guessed():
+    with pytest.raises(UsageError, match=r"--show wrost: there are .*; did you mean worst\?"):
+        sections([], ["wrost"], None, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rollout", "--problems", "a.csv"), "a.csv, line 1: looks separated by ';'"),
+        (("rollout", "--problems", "b.jsonl"), "b.jsonl, line 1: no question field"),
+        (("train", "--delay", "geometric:1:2"), "--delay geometric:1:2: it takes 1 value, not 2"),
+        (("lab", "sweep", "s.toml"), "s.toml: arms is missing"),
+    ],
+)
+def test_files_and_delays_are_looked_at_before_settings_are_resolved(words, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("question;answer\n1+1;2\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "1+1"}\n')
+    (tmp_path / "s.toml").write_text(tomli_w.dumps(sweep_content(arms=None)))
+    for late in ("gmc.resolving.resolve.resolve", "gmc.lab.sweep.open_study"):
+        monkeypatch.setattr(late, lambda *arguments, **keywords: pytest.fail("too late"))
+    result = CliRunner().invoke(app, [*words])
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_off_a_terminal_no_line_ends_in_blanks():
+    out = io.StringIO()
+    table = Table("name", "what", box=None)
+    table.add_row("a", "b c ")
+    table.add_row("longer", "")
+    console = output.PlainConsole(file=out, width=40, force_terminal=False, color_system=None)
+    console.print(table)
+    console.print(Text("x  y  "))
+    lines = out.getvalue().splitlines()
+    assert [line.split() for line in lines] == [["name", "what"], ["a", "b", "c"], ["longer"], ["x", "y"]]
+    assert all(line == line.rstrip() for line in lines)
+    assert lines[1].startswith(" a ")
+
+
+def test_a_missing_library_is_not_said_to_be_loading(capsys, monkeypatch):
+    announcer = loading._Announcer()
+    announcer._left = {"vllm_that_is_not_there", "json"}
+    said = []
+    monkeypatch.setattr(loading, "write_line", said.append)
+    for name in ("vllm_that_is_not_there", "json", "json"):
+        assert announcer.find_spec(name, None) is None
+    assert said == ["loading json …"]
+
+
+def test_a_run_whose_updates_are_made_has_ended(tmp_path):
+    run = RunDirectory.open(fake_run(tmp_path / "a", "gmc", "64", 0, [0.5] * 2, updates=2))
+    for update in range(2):
+        assert overview(run)["ended"] is False
+        append_jsonl(run.used, {"update": update, "groups": [[update, 0]]})
+    assert overview(run)["ended"] is True

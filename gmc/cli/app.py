@@ -36,7 +36,7 @@ from gmc.cli.simulate_delay import simulate_delay
 from gmc.cli.status import status
 from gmc.cli.streams import prepare_streams
 from gmc.cli.train import train
-from gmc.errors import GmcError, UsageError
+from gmc.errors import GmcError, UsageError, plain_words
 from gmc.training.signals import interrupt
 
 COLLECTED_AFTER = 100_000
@@ -104,7 +104,7 @@ class _OneLineErrors(TyperGroup):
 
 
 def _in_one_line(error: Any) -> str:
-    text = " ".join(error.format_message().split()).rstrip(".")
+    text = plain_words(" ".join(error.format_message().split()).rstrip("."))
     command = "" if error.ctx is None else f" ({error.ctx.command_path} --help)"
     return f"{text[0].lower()}{text[1:]}{command}"
 

@@ -27,6 +27,11 @@ from gmc.evaluation.subjects import BASE_LABEL, Candidate
 
 def run_evaluation(request: Request, settings: RunSettings, *, as_json: bool) -> None:
     """Evaluate, then show tables, comparisons with the reference, curves over several policies, and where the files lie."""
+    limit, origin = settings.eval.max_tokens, settings.origins.get("eval.max_tokens")
+    if request.run is None and origin == "model":
+        write_line(
+            f"at most {limit} tokens an answer, as its context allows; --max-tokens gives the length it was trained with"
+        )
     with ExitStack() as bars:
 
         def watch(candidate: Candidate, task: Task) -> Progress:

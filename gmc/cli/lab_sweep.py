@@ -33,6 +33,9 @@ def sweep(
     json: options.JsonOption = False,
 ) -> None:
     """Run a study: every arm over every seed, settings chosen first on seeds of their own. The same command goes on."""
+    from gmc.lab.sweep_file import read_sweep
+
+    read_sweep(file)  # what is wrong in it is said before torch is loaded
     from gmc.cli.lab_sweep_view import TableView, dry_run_record, show_plan
     from gmc.cli.logs import show_logs
     from gmc.cli.output import print_json, write_line

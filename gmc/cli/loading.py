@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
 from gmc.cli.output import write_line
@@ -21,7 +21,8 @@ class _Announcer:
         """Called before any module is imported for the first time."""
         if name in self._left:
             self._left.remove(name)
-            write_line(f"loading {name} …")
+            if PathFinder.find_spec(name, path) is not None:  # else the import fails at once, and nobody waits
+                write_line(f"loading {name} …")
         return None
 
 

@@ -26,9 +26,33 @@ class PlainConsole(Console):
     """A console that writes out control characters in what it shows: ids, names and texts come from strangers' files."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render without anything that steers the terminal but rich's own codes."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=shown(segment.text))
+        """Render without anything that steers the terminal but rich's own codes; off a terminal without blanks at line ends."""
+        made = (
+            segment if segment.control else segment._replace(text=shown(segment.text))
+            for segment in super().render(renderable, options)
+        )
+        return made if self.is_terminal else _without_padding(made)
+
+
+def _without_padding(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The segments without the blanks that stand before a line's end. Tables pad their cells, which only a terminal hides."""
+    blank = ""
+    for segment in segments:
+        if segment.control:
+            yield segment
+            continue
+        for part in re.split(r"(\n)", segment.text):
+            if part == "\n":
+                blank = ""
+                yield segment._replace(text=part)
+            elif part:
+                text = blank + part
+                kept = text.rstrip(" ")
+                blank = text[len(kept) :]
+                if kept:
+                    yield segment._replace(text=kept)
+    if blank:
+        yield Segment(blank)
 
 
 stderr = PlainConsole(stderr=True, highlight=False)

@@ -21,7 +21,7 @@ def list_record(plugin: Plugin[Reward]) -> dict[str, Any]:
 
 def list_view(plugins: Sequence[Plugin[Reward]]) -> Group:
     """One row a reward: name, settings, one line."""
-    columns: dict[str, dict[str, Any]] = {"reward": {}, "settings": {"no_wrap": True}, "what it gives": {"ratio": 1}}
+    columns: dict[str, dict[str, Any]] = {"reward": {}, "settings": {"ratio": 1}, "what it gives": {"ratio": 1}}
     hint = "Details: gmc rewards show NAME. Any Python function: --reward FILE.py:FUNCTION, tried by gmc rewards try"
     return plugin_view.list_view(plugins, columns, _list_row, hint)
 

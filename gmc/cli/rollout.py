@@ -102,8 +102,9 @@ def _interrupted(run: Path, batches: int) -> str:
 
 
 def _told(summary: "RolloutSummary") -> str:
+    new = f"{summary.made} new" if summary.made else "all of them there before, nothing was sampled"
     return (
-        f"rollout batches in {summary.run}/rollouts: {summary.batches} ({summary.made} new); {summary.responses} responses, "
+        f"rollout batches in {summary.run}/rollouts: {summary.batches} ({new}); {summary.responses} responses, "
         f"{_worth(summary)}, {100 * summary.cut_off:.1f} % cut off at the length limit, "
         f"mean length {summary.mean_length:.1f} tokens" + _set_aside(summary)
     )

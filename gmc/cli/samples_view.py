@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from gmc.cli.streams import shown
-from gmc.errors import UsageError
+from gmc.errors import UsageError, did_you_mean
 from gmc.store.shards.groups import sampled_length, versions_of
 from gmc.store.shards.rollout import Rollout
 from gmc.store.shards.select import KINDS, Seen, group_of
@@ -46,7 +46,7 @@ def sections(seen: Sequence[Seen], kinds: Sequence[str], group: str | None, coun
         return [Section(f"group {group}, problem {found[0].row.problem_id}", len(found), list(map(Shown, found)), beside=True)]
     for kind in kinds:
         if kind not in KINDS:
-            raise UsageError(f"--show {kind}: there are {', '.join(KINDS)}")
+            raise UsageError(f"--show {kind}: there are {', '.join(KINDS)}{did_you_mean(kind, KINDS)}")
     made = []
     for kind in kinds or KINDS:
         found = KINDS[kind](seen)

@@ -18,7 +18,7 @@ from gmc.config.fields import AUTO, derived, leaf_fields
 from gmc.config.file_kinds import RECIPE, require_file_of
 from gmc.config.recipes import find_recipe
 from gmc.config.settings import RunSettings
-from gmc.errors import UsageError, did_you_mean
+from gmc.errors import UsageError, did_you_mean, plain_words
 
 Tree = dict[str, Any]
 MAX_DEPTH = 20
@@ -237,5 +237,5 @@ def _explain(key: str, problem: Any) -> str:
         return f"unknown setting {key}{did_you_mean(key, FIELDS) or f'; {own}--dry-run prints every setting'}"
     if problem["type"] == "string_pattern_mismatch":
         return f"{key} = {problem['input']!r}: not understood; it is {field_of(key).description}"
-    message = problem["msg"].removeprefix("Value error, ")
+    message = plain_words(problem["msg"].removeprefix("Value error, "))
     return f"{key} = {problem['input']!r}: {message[0].lower()}{message[1:]}"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gmc.config.file_kinds import require_file_of
 from gmc.config.layers import read_toml
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError, UsageError, plain_words
 from gmc.store.files import append_jsonl, read_jsonl, strict_json, write_text
 
 
@@ -50,7 +50,9 @@ def make_grid(table: Mapping[str, Any], kind: type[AnyGrid], where: str) -> AnyG
         if problem["type"] == "missing":
             meaning = kind.model_fields[key].description if key in kind.model_fields else ""
             raise UsageError(f"{where}: {key} is missing{f' ({meaning})' if meaning else ''}; add a line {key} = …") from error
-        raise UsageError(f"{where}: {key} = {problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}") from error
+        raise UsageError(
+            f"{where}: {key} = {problem['input']!r}: {plain_words(problem['msg'].removeprefix('Value error, '))}"
+        ) from error
 
 
 class ResultLines:

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from gmc.config.file_kinds import SWEEP, require_file_of
 from gmc.config.layers import flatten, read_toml
-from gmc.errors import UsageError
+from gmc.errors import UsageError, plain_words
 
 Count = Annotated[int, Field(ge=1)]
 Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -201,5 +201,5 @@ def parse_sweep(content: Mapping[str, Any], origin: str) -> Sweep:
             raise UsageError(f"{origin}: unknown key {key}{hint}") from error
         if problem["type"] == "missing" or (key == "arms" and problem["type"] == "too_short"):
             raise UsageError(f"{origin}: {key} is missing; {NEEDED[key]}") from error
-        message = problem["msg"].removeprefix("Value error, ")
+        message = plain_words(problem["msg"].removeprefix("Value error, "))
         raise UsageError(f"{origin}: {key + ': ' if key else ''}{message[0].lower()}{message[1:]}") from error

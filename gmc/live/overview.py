@@ -49,7 +49,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "seed": run.record.seed,
         "updates": len(used),
         "planned_updates": plan.updates,
-        "ended": has_ended(run),
+        "ended": has_ended(run) or (plan.updates is not None and len(used) >= plan.updates),
         "policy_version": policies[-1][0] if policies else None,
         "checkpoint": max(_checkpoints(run), default=None),
         "batches_launched": ledger.launched,

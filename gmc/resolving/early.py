@@ -1,17 +1,25 @@
 """Settings resolved, after a look at what can be refused before torch is loaded: a model or problems that are nowhere."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmc.config.layers import FIELDS, Layers, lay
-from gmc.delays.registry import delay_class
+from gmc.delays.base import DelayContext
+from gmc.delays.registry import arguments_of, delay_class
 from gmc.loading.named import require_model
-from gmc.problems.load import require_source
+from gmc.problems.load import load_problems, require_source
+from gmc.problems.readers import READERS
 
 if TYPE_CHECKING:
     from gmc.config.settings import RunSettings
 
 MODEL, PROBLEMS = "model.source", "problems.source"
+CONTEXT = ("rollout.prompts", "rollout.group_size", "seed", "train.updates")
+"""What a delay is checked with, in the order of `DelayContext`."""
+SMALL_FILE_BYTES = 2**20
+"""Files of problems up to here are read at once; larger ones wait until they are needed."""
+TEXT_ENDINGS = READERS.keys() - {".parquet"}
 
 
 def resolve_asked(
@@ -28,11 +36,30 @@ def resolve_asked(
     only_settings: nothing will be loaded, as with --dry-run, so nothing need be there. Raises `UsageError` and `DataError`.
     """
     layers = lay(earlier=earlier, recipe=recipe, flags=flags, flag_names=flag_names, assignments=assignments)
+
+    def said(key: str) -> Any:
+        return layers.values.get(key, FIELDS[key].default)
+
     if not only_settings:
-        require_model(layers.values.get(MODEL, FIELDS[MODEL].default))
-        delay = delay_class(layers.values.get("delay", FIELDS["delay"].default))
+        require_model(said(MODEL))
+        delay = delay_class(said("delay"))
         if delay.generates and not delay.live:  # others ask no problems here
-            require_source(layers.values.get(PROBLEMS, FIELDS[PROBLEMS].default))
+            require_source(said(PROBLEMS))
+            _look_into(said(PROBLEMS), said("problems.question_field"), said("problems.answer_field"))
+        delay.check(arguments_of(said("delay")), DelayContext(*map(said, CONTEXT)))
     from gmc.resolving.resolve import resolve  # last: it imports torch
 
     return resolve(layers)
+
+
+def _look_into(source: str, question_field: str, answer_field: str) -> None:
+    """Refuse a small file of problems that cannot be read or has no field for questions; answers are the reward's affair."""
+    path = Path(source)
+    if path.suffix.lower() in TEXT_ENDINGS and path.is_file() and path.stat().st_size <= SMALL_FILE_BYTES:
+        load_problems(
+            source,
+            question_field=question_field or None,
+            answer_field=answer_field or None,
+            prepare=lambda problem: problem,
+            needs_answer=False,
+        )

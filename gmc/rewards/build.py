@@ -131,7 +131,7 @@ def require_names(what: str, place: str, wanted: Sequence[str]) -> None:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
-        raise UsageError(f"{what}: {path}: {error.strerror}") from error
+        raise UsageError(f"{what}: {path}: {error.strerror}; {' and '.join(wanted)} would be defined there") from error
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{what}: {path} is no Python file: {in_one_line(error)}") from error
     names = _names(tree)
