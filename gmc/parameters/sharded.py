@@ -14,8 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.distributed.tensor import DTensor, debug
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gmc.errors import UsageError
@@ -152,8 +151,9 @@ class Sharded(Parameters):
 
     def close(self) -> None:
         dist.destroy_process_group(self.writing)
-        # It holds the last mesh, and so a group with its threads, until Python goes down.
-        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+        # It holds the last mesh, and so a group with its threads, until Python goes down. No public function empties it.
+        if (clear := getattr(debug, "_clear_sharding_prop_cache", None)) is not None:
+            clear()
 
     def _distributed(self, name: str, part: Tensor) -> Tensor:
         whole = self._sharded[name]
