@@ -142,6 +142,7 @@ def test_a_stage_that_fails_names_rule_stage_and_update_and_changes_no_weight(sa
     assert "gmc.testing.check_estimator" in text
     assert "\n" not in text
     assert caught.value.__cause__ is not None
+    assert caught.value.exit_code == 1, "a run that stopped, while a wrong setting is wrong usage"
     assert all(torch.equal(value, before[name]) for name, value in updater.model.weights().items())
 
 
