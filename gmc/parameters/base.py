@@ -1,6 +1,7 @@
 """The one owner of what training changes. Nothing above asks whether a process holds all parameters or a part of each."""
 
 import contextlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,13 @@ Outputs = tuple[Tensor, ...]
 
 RowsOf = Callable[[str, torch.Size], str | None]
 """Name and whole shape of a saved tensor to the parameter whose rows it has, None for one that every process holds alike."""
+
+
+@torch.no_grad()
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether every value is a number: the largest magnitude of all of them, which one pass finds and one wait tells."""
+    filled = [tensor for tensor in tensors if tensor.numel()]
+    return not filled or bool(torch.isfinite(torch.nn.utils.get_total_norm(filled, math.inf)))
 
 
 class Parameters(ABC):

@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from gmc.errors import UsageError
 from gmc.estimators.gradient import Gradient
 from gmc.models import LanguageModel
-from gmc.parameters.base import Outputs, Parameters, RowsOf
+from gmc.parameters.base import Outputs, Parameters, RowsOf, all_finite
 from gmc.parameters.saved import read_parts, write_parts
 from gmc.ranks import PATIENCE, Ranks
 
@@ -104,7 +104,7 @@ class Sharded(Parameters):
         return torch.stack([part.double().square().sum() for part in parts]).sum()
 
     def finite(self, tensors: Sequence[Tensor]) -> bool:
-        return not self.ranks.any(not all(bool(torch.isfinite(tensor).all()) for tensor in tensors))
+        return not self.ranks.any(not all_finite(tensors))
 
     def agree(self) -> bool:
         return True  # no number is held twice

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gmc.estimators.gradient import Gradient
 from gmc.models import LanguageModel
-from gmc.parameters.base import Outputs, Parameters, RowsOf
+from gmc.parameters.base import Outputs, Parameters, RowsOf, all_finite
 from gmc.ranks import ALONE, Ranks
 
 
@@ -43,7 +43,7 @@ class Whole(Parameters):
         return torch.stack([gradient.double().square().sum() for gradient in gradients if gradient is not None]).sum()
 
     def finite(self, tensors: Sequence[Tensor]) -> bool:
-        return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+        return all_finite(tensors)
 
     def agree(self) -> bool:
         total = float(sum(tensor.detach().sum(dtype=torch.float64) for tensor in self.own.values()))

@@ -79,6 +79,11 @@ def restore(checkpoint: Checkpoint, updater: Updater) -> None:
     with torch.no_grad():
         for name, parameter in weights.items():
             parameter.copy_(state["weights"][name])
+    if not updater.parameters.finite(updater.parameters.tensors):
+        raise DataError(
+            f"{checkpoint.path}: its weights hold values that are no numbers, from a training that diverged; delete the folder "
+            "to resume from the checkpoint before it, with a lower optimizer.learning_rate"
+        )
     load_optimizer_tensors(updater.optimizer, state["optimizer"])
     kept = beside(updater.model.device, unprefixed(RULE, state["estimator"]))
     RuleCalls(updater.estimator, checkpoint.update).load_state_dict(kept)

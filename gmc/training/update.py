@@ -27,9 +27,11 @@ from gmc.training.anchors import Anchors, Reference
 from gmc.training.metrics import REPORT_EPSILON, ratio_metrics, rollout_metrics, weight_metrics
 from gmc.training.optimizer import learning_rate, set_learning_rate
 
+CURE = "Go on from the last checkpoint with --resume and a lower optimizer.learning_rate, or start anew with one."
+
 
 class NonFiniteError(GmcError):
-    """A loss or gradient was NaN or infinite; the update was not applied."""
+    """A loss or gradient was NaN or infinite and the update was not applied, or it left weights that are no numbers."""
 
 
 @dataclass
@@ -60,7 +62,8 @@ class Updater:
     def run(self, groups: Groups, update: int) -> dict[str, float]:
         """Train on the groups of one update and return its metrics.
 
-        Raises `NonFiniteError`, or `EstimatorStageError` when the rule breaks its contract; the weights are then unchanged.
+        Raises `NonFiniteError`, or `EstimatorStageError` when the rule breaks its contract; the weights are then unchanged, but
+        for a step that has left them without numbers, after which nothing of them may be kept.
         """
         started = time.perf_counter()
         rule = RuleCalls(self.estimator, update)
@@ -89,6 +92,7 @@ class Updater:
         if not isinstance(gradient, Skip):
             set_learning_rate(self.optimizer, rate * scale)
             self.parameters.step(self.optimizer)
+            self._require_numbers(update, rate * scale)
         metrics |= {
             "optimizer/learning_rate": rate,
             "optimizer/learning_rate_scale": scale,
@@ -166,4 +170,12 @@ class Updater:
             raise NonFiniteError(
                 f"update {update} (batches {batches}): {what} of estimator {self.estimator.name} is not finite; the update was "
                 "not applied. Go on from the last checkpoint with --resume and a lower learning rate or another estimator."
+            )
+
+    def _require_numbers(self, update: int, rate: float) -> None:
+        """Raise `NonFiniteError` when a step has diverged, before anybody samples with its weights or keeps them."""
+        if not self.parameters.finite(self.parameters.tensors):
+            raise NonFiniteError(
+                f"update {update}: training has diverged: after its step (learning rate {rate:.3g}) the weights hold "
+                f"values that are no numbers; nothing of it is kept. {CURE}"
             )

@@ -19,12 +19,19 @@ ROW_GROUP_BYTES = 32 * 2**20
 CURE = "Nothing was written: the producer of this row has to be fixed."
 
 
+DIVERGED = (
+    "has no numbers for log-probs, so it has diverged; nothing was written. Go on from the last checkpoint with --resume and a "
+    "lower optimizer.learning_rate, or start anew with one."
+)
+
+
 def write_shard(path: Path, rollouts: Sequence[Rollout], metadata: ShardMetadata) -> None:
     """Write the rollouts of one launch batch, ordered by group then sample, as one Parquet file: atomic and durable.
 
     Raises `DataError` naming file, row and column when a row breaks the contract (see `Check` and docs/shards.md), in which
     case nothing is written; `GmcError` when the file exists already (shards are never rewritten) or the disk is full.
     """
+    _require_sampled(path, rollouts)
     table = rollout_table(rollouts, str(path))
     Check(table, metadata, path, CURE).run()
     if path.exists():
@@ -40,6 +47,13 @@ def write_shard(path: Path, rollouts: Sequence[Rollout], metadata: ShardMetadata
         write_page_checksum=True,
     )
     write_bytes(path, memoryview(buffer.getvalue()))
+
+
+def _require_sampled(path: Path, rollouts: Sequence[Rollout]) -> None:
+    """Raise `DataError` for a batch without a single log-prob that is a number: then no row is at fault, its policy is."""
+    values = [value for row in rollouts for value in row.engine_logprobs or ()]
+    if values and all(value != value for value in values):  # NaN alone differs from itself
+        raise DataError(f"{path}: policy version {rollouts[0].policy_version} {DIVERGED}")
 
 
 def _rows_per_group(table: pa.RecordBatch) -> int:
