@@ -1,6 +1,7 @@
 """A call of an environment ends in time and is named, and gmc closes what it opened however a command ends."""
 
 import signal
+import sys
 import threading
 import time
 
@@ -72,6 +73,13 @@ def test_a_call_that_hangs_ends_in_time_and_leaves_the_signal_as_it_was():
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.unit
+def test_a_call_that_leaves_python_is_a_failure_with_a_name_and_no_end_of_the_command():
+    words = r"^environment slow, problem p7: start raised SystemExit: 0\. "
+    with pytest.raises(EnvironmentFailedError, match=words), called(Slow(), "p7", "start"):
+        sys.exit(0)
 
 
 @pytest.mark.unit

@@ -71,6 +71,12 @@ def dies(completions, **columns):
     print("last words", file=sys.stderr)
     os._exit(7)
 
+def leaves(completions, **columns):
+    sys.exit("no key")
+
+def leaving():
+    sys.exit(0)
+
 number = 3
 """
 
@@ -124,6 +130,7 @@ def test_columns_arrive_as_the_data_file_holds_them(file):
     ("call", "words"),
     [
         ("raises", r"json.py:raises: ZeroDivisionError: .* \(json.py, line \d+\) \(on problem p1\)"),
+        ("leaves", r"json.py:leaves: SystemExit: no key \(json.py, line \d+\)"),
         ("few", "it gave 1 rewards for 3 responses"),
         ("nan", "a reward is nan; give a finite number, or None"),
         ("words", r"a reward is 'good' \(str\), not a number"),
@@ -139,6 +146,11 @@ def test_a_function_that_fails_is_one_line_that_names_it(file, call, words):
     assert "\n" not in str(caught.value)
     assert "--resume" in str(caught.value)
     assert time.monotonic() - started < 20
+
+
+def test_a_factory_that_leaves_python_is_named(file):
+    with pytest.raises(GmcError, match=r"json.py:leaving cannot be called so: SystemExit: 0 \(json.py, line \d+\)"):
+        score(file, "leaving()", sample("a"))
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def build_environment(text: str, *, seconds: float = Environment.seconds) -> Env
         raise UsageError(f"--environment {text}: {explain_settings(cls, error)}") from error
     except UsageError as error:
         raise UsageError(f"--environment {text}: {error}") from error
-    except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
+    except (Exception, SystemExit) as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
         raise UsageError(f"--environment {text}: cannot be built: {in_one_line(error)}") from error
     environment.seconds = seconds
     return environment

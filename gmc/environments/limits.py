@@ -43,7 +43,7 @@ def called(environment: Environment, problem_id: str, what: str) -> Iterator[Non
         ) from error
     except GmcError:
         raise
-    except Exception as error:  # a plug-in can fail in any way
+    except (Exception, SystemExit) as error:  # a plug-in can fail in any way
         raise EnvironmentFailedError(f"{where} raised {in_one_line(error)}. Repair it and go on with --resume") from error
 
 
@@ -54,7 +54,7 @@ def close_environment(environment: Environment) -> None:
             environment.close()
     except _Late:
         log.warning("environment %s: close took longer than %g s and was stopped", environment.name, environment.seconds)
-    except Exception as error:  # a plug-in can fail in any way
+    except (Exception, SystemExit) as error:  # a plug-in can fail in any way
         log.warning("environment %s: close raised %s", environment.name, in_one_line(error))
 
 

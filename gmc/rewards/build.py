@@ -98,7 +98,7 @@ def _registered(spec: RewardSpec) -> Reward:
         return cls(cls.Settings(**spec.keywords))
     except ValidationError as error:
         raise UsageError(f"--reward {spec}: {explain_settings(cls, error)}") from error
-    except Exception as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
+    except (Exception, SystemExit) as error:  # a plug-in's constructor can fail in any way; its cause is kept and named
         raise UsageError(f"--reward {spec}: cannot be built: {in_one_line(error)}") from error
 
 

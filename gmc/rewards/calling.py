@@ -26,7 +26,7 @@ def load_function(place: str, attribute: str, call: tuple[list[Any], dict[str, A
     if call is not None:
         try:
             function = function(*call[0], **call[1])
-        except Exception as error:  # the factory is somebody's code
+        except (Exception, SystemExit) as error:  # the factory is somebody's code
             raise Refusal(f"{place}:{attribute} cannot be called so: {explain(error)}") from error
     if not callable(function):
         raise Refusal(f"{place}:{attribute} is {type(function).__name__}, not a function")
@@ -64,7 +64,7 @@ def call_function(function: Function, inputs: Mapping[str, Any], state: Mapping[
         if inspect.isawaitable(rewards):
             rewards = asyncio.run(_wait(rewards))
         rewards = list(rewards)
-    except Exception as error:  # somebody's code
+    except (Exception, SystemExit) as error:  # somebody's code
         raise Refusal(explain(error)) from error
     count = len(inputs["completions"])
     if len(rewards) != count:

@@ -32,7 +32,7 @@ def load_module(place: str) -> Any:
         sys.modules[name] = module
         specification.loader.exec_module(module)
         return module
-    except Exception as error:  # any import may fail in any way
+    except (Exception, SystemExit) as error:  # any import may fail in any way
         raise Refusal(f"{place} cannot be imported: {explain(error)}") from error
 
 
