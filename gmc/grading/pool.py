@@ -23,6 +23,7 @@ from typing import IO, Literal
 
 import gmc
 from gmc.errors import GmcError
+from gmc.lifeline import Lifeline
 
 Outcome = Literal["equal", "different", "timeout", "crash"]
 
@@ -41,6 +42,7 @@ class _Worker:
 
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
+    lifeline: Lifeline
     ready: bool = False
     task: int | None = None
     deadline: float = math.inf
@@ -117,16 +119,19 @@ class Pool:
         source = str(Path(gmc.__file__).parent.parent)
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+        lifeline = Lifeline()
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "gmc.grading.worker", str(self.cpu_seconds), str(self.memory_bytes)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             bufsize=0,
-            env=environment,
+            env=environment | lifeline.environment,
+            pass_fds=[lifeline.reader],
             start_new_session=True,
         )
-        worker = _Worker(process, errors, deadline=time.monotonic() + START_SECONDS)
+        lifeline.started()
+        worker = _Worker(process, errors, lifeline, deadline=time.monotonic() + START_SECONDS)
         self._workers.append(worker)
         assert process.stdout is not None
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
@@ -237,6 +242,7 @@ class Pool:
         worker.process.stdout.close()
         worker.process.wait()
         worker.errors.close()
+        worker.lifeline.close()
 
     def _end_all(self) -> None:
         for worker in list(self._workers):

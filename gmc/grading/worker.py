@@ -2,7 +2,7 @@ r"""A worker process of the grading pool: one JSON task a line on stdin, one JSO
 
 Started as `python -m gmc.grading.worker CPU_SECONDS MEMORY_BYTES`. The kernel enforces the limits: a timer that counts CPU
 time kills the process in the middle of a task, and an address-space limit turns runaway expressions into MemoryError. The
-process ends by itself when stdin closes, so none outlives its parent.
+process ends by itself when stdin closes, and in the middle of a task through its lifeline, so none outlives its parent.
 """
 
 import json
@@ -12,9 +12,12 @@ import signal
 import sys
 from pathlib import Path
 
+from gmc.lifeline import hold_on
+
 
 def main() -> None:
     """Serve tasks until stdin closes."""
+    hold_on()
     cpu_seconds, memory_bytes = float(sys.argv[1]), int(sys.argv[2])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     from gmc.grading.symbolic import answers_equal

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import gmc
 from gmc.errors import GmcError
+from gmc.lifeline import Lifeline
 from gmc.rewards.wire import dumps, loads
 
 
@@ -38,14 +39,16 @@ class WorkerDiedError(GmcError):
 class Worker:
     """A fresh interpreter that runs a module of gmc: one value a line on its standard input, one a line back.
 
-    It leads a process group of its own, so Ctrl-C reaches only the run, and what it leaves behind is killed with it. It starts
-    with the first question. A line with the key "at" is a remark about progress and no answer.
+    It leads a process group of its own, so Ctrl-C reaches only the run, and what it leaves behind is killed with it, also when
+    the run itself is killed. It starts with the first question. A line with the key "at" is a remark about progress and no
+    answer.
     """
 
     def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
+        self._lifeline: Lifeline | None = None
         self._buffer = b""
 
     @property
@@ -89,21 +92,26 @@ class Worker:
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        self._errors, self._buffer = None, b""
+        if self._lifeline is not None:
+            self._lifeline.close()
+        self._errors, self._lifeline, self._buffer = None, None, b""
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         source = str(Path(gmc.__file__).parent.parent)
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._lifeline = Lifeline()
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             bufsize=0,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | self._lifeline.environment,
+            pass_fds=[self._lifeline.reader],
             start_new_session=True,
         )
+        self._lifeline.started()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdin.fileno(), False)

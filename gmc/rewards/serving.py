@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gmc.lifeline import hold_on
 from gmc.rewards.wire import dumps, loads
 
 
@@ -58,6 +59,7 @@ def serve(answer: Callable[[Any, Callable[[Any], None]], dict[str, Any]]) -> Non
     The code that is called gets an empty standard input, and what it prints goes to standard error: neither may be mixed with
     questions and answers.
     """
+    hold_on()
     questions = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
