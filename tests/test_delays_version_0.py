@@ -26,7 +26,7 @@ def cosine(updates):
 
 def forecast_of(spec, rates):
     delays = parse_delay(spec, prompts=4, group_size=2, seed=0, updates=len(rates))
-    return forecast(delays, 4, 2, rates)
+    return forecast(delays, 4, 2, rates.__getitem__, len(rates))
 
 
 @pytest.mark.unit

@@ -76,8 +76,12 @@ def bounds_text(field: FieldInfo) -> str:
 
 def _bounds(metadata: list[Any]) -> str:
     # The constraint objects are those of annotated-types: each holds its bound under the constraint's own name.
-    found = [f"{sign} {getattr(item, key):g}" for item in _flat(metadata) for key, sign in _BOUNDS if hasattr(item, key)]
+    found = [f"{sign} {_number(getattr(item, key))}" for item in _flat(metadata) for key, sign in _BOUNDS if hasattr(item, key)]
     return " and ".join(found)
+
+
+def _number(bound: float) -> str:
+    return f"{bound:,}" if isinstance(bound, int) else f"{bound:,.10g}"
 
 
 def _allowed(annotation: Any, metadata: list[Any]) -> str:

@@ -188,6 +188,8 @@ def parse_assignment(text: str) -> Tree:
 def read_toml(path: Path) -> Tree:
     """What a recipe or a study says; raises `UsageError` naming the file and line when it is not TOML."""
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: not a plain file, which a file of settings is")
         if path.stat().st_size > MAX_RECIPE_BYTES:
             raise UsageError(f"{path}: larger than {MAX_RECIPE_BYTES} bytes, which no file of settings is")
         text = path.read_text("utf-8")

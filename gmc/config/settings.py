@@ -19,8 +19,16 @@ from gmc.config.sampling import Sampling
 OTHERS = "others"
 """In a table by benchmark: any benchmark that the table does not name."""
 
-Count = Annotated[int, Field(ge=1)]
-Samples = Annotated[int, Field(ge=0)]
+LARGEST = 10_000_000
+"""Of anything counted: updates, groups, tokens. What is beyond it is a slip of the hand, and would hang or fill the memory."""
+LARGEST_SEED = 2**63 - 1
+DAY, YEAR = 86_400.0, 31_536_000.0
+
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+CountOrNone = Annotated[int, Field(ge=0, le=LARGEST)]
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
+Seconds = Annotated[float, Field(gt=0, le=YEAR)]
+Samples = Annotated[int, Field(ge=0, le=100_000)]
 Device = Annotated[str, Field(pattern=r"^(cpu|\d+)$")]
 LONGEST = by_model(64, 4096)
 BY_MEMORY = Derived("model.device", "device", "16384, on cuda what fits")
@@ -37,7 +45,9 @@ class Section(BaseModel):
 class LoraSettings(Section):
     """[model.lora]: an adapter that is trained in place of the weights."""
 
-    rank: int = Field(0, ge=0, description="rank of a LoRA adapter under every linear layer; 0: all weights are trained")
+    rank: int = Field(
+        0, ge=0, le=65_536, description="rank of a LoRA adapter under every linear layer; 0: all weights are trained"
+    )
     alpha: float = Field(32.0, gt=0, description="the adapter's product is scaled by alpha / rank")
 
 
@@ -81,7 +91,7 @@ class RewardSection(Section):
     form: Annotated[
         Literal["text", "messages"], Derived("problems.template", "template", "messages with a chat template, else text")
     ] = Field(description="what functions get as prompts and completions")
-    seconds: float = Field(60.0, gt=0, description="how long one call of a function may take")
+    seconds: Seconds = Field(60.0, description="how long one call of a function may take")
     on_error: Literal["stop", "zero"] = Field(
         "stop", description="a function that fails stops the run, or gives every response of that call 0, which is counted"
     )
@@ -97,15 +107,15 @@ class RolloutSettings(Section):
 
     engine: str = Field("transformers", description="what samples the tokens: 'transformers', 'vllm' or an installed engine")
     prompts: Count = Field(8, description="P, groups a launch batch and an update")
-    group_size: int = Field(8, ge=2, description="G, responses to one prompt")
+    group_size: int = Field(8, ge=2, le=LARGEST, description="G, responses to one prompt")
     temperature: float = Field(1.0, gt=0, description="sampling temperature, applied to both sides of every ratio")
     max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     top_p: float = Field(1.0, description="refused for training unless 1")
     top_k: int = Field(0, description="refused for training unless 0")
     min_p: float = Field(0.0, description="refused for training unless 0")
     repetition_penalty: float = Field(1.0, description="refused for training unless 1")
-    resample_equal: int = Field(
-        0, ge=0, description="K, further prompts a batch that may be asked in place of groups with equal rewards; 0: none"
+    resample_equal: CountOrNone = Field(
+        0, description="K, further prompts a batch that may be asked in place of groups with equal rewards; 0: none"
     )
     environment: str = Field(
         "single",
@@ -114,7 +124,7 @@ class RolloutSettings(Section):
     environment_code: Annotated[list[str], Derived("rollout.environment", "code", "that of the files as they are")] = Field(
         description="hash and path of every file of functions that the environment names, so that no run goes on with others"
     )
-    environment_seconds: float = Field(60.0, gt=0, description="how long one call of the environment may take")
+    environment_seconds: Seconds = Field(60.0, description="how long one call of the environment may take")
     batches: Count = Field(16, description="launch batches that `gmc rollout` writes")
     logprobs: Literal["trainer", "engine"] = Field("trainer", description="which behavior log-probs training uses")
     entropies: Annotated[bool, Derived("estimator.name", "rule", "true if the rule needs them")] = Field(
@@ -166,7 +176,7 @@ class OptimizerSettings(Section):
     beta2: float = Field(0.999, ge=0, lt=1, description="decay of the second moment")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
-    warmup_updates: int = Field(0, ge=0, description="updates of linear warm-up")
+    warmup_updates: CountOrNone = Field(0, description="updates of linear warm-up")
     schedule: Literal["constant", "cosine", "linear"] = Field("cosine", description="shape after the warm-up")
     final_fraction: float = Field(0.0, ge=0, le=1, description="rate at the end, as a share of the peak")
     clip_norm: float = Field(1.0, gt=0, description="gradient norm is clipped to this")
@@ -199,9 +209,8 @@ class TrainSettings(Section):
     )
     compile: bool = Field(False, description="feed-forward blocks and norms through torch.compile (slow first updates)")
     trackers: list[Literal["wandb", "tensorboard"]] = Field(default_factory=list, description="optional trackers")
-    eval_every: int = Field(
+    eval_every: CountOrNone = Field(
         0,
-        ge=0,
         description="updates between scores on held-out problems, asked as gmc eval asks; the best policy stays; 0: none",
     )
     eval_problems: str = Field(
@@ -227,8 +236,8 @@ class EvalSettings(Section):
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling of the n samples")
     max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     pass_k: list[Count] = Field(default_factory=list, description="also report unbiased pass@k")
-    limit: int = Field(0, ge=0, description="only so many first problems of each benchmark; 0: all")
-    seed: int = Field(0, ge=0, description="seed of evaluation sampling and of the bootstrap")
+    limit: CountOrNone = Field(0, description="only so many first problems of each benchmark; 0: all")
+    seed: Seed = Field(0, description="seed of evaluation sampling and of the bootstrap")
 
     @field_validator("samples", mode="before")
     @classmethod
@@ -245,20 +254,22 @@ class LiveSettings(Section):
 
     publish_every: Count = Field(1, description="updates between policies that followers load")
     max_ahead: Count = Field(4, description="batches that may wait before followers pause")
-    lease_seconds: float = Field(60.0, gt=0, description="a claim without heartbeat for this long goes to another follower")
+    lease_seconds: float = Field(
+        60.0, gt=0, le=DAY, description="a claim without heartbeat for this long goes to another follower"
+    )
     in_flight: bool = Field(
         False, description="followers go on with unfinished responses under newer policies (transformers engine)"
     )
     in_flight_cache: Literal["recomputed", "kept"] = Field(
         "recomputed", description="what a follower does with keys and values that older weights computed"
     )
-    patience_seconds: float = Field(600.0, gt=0, description="the trainer stops with an error after waiting this long")
+    patience_seconds: Seconds = Field(600.0, description="the trainer stops with an error after waiting this long")
 
 
 class RunSettings(Section):
     """Every setting of a run, with the value in force. What is saved, compared, printed, and given to every builder."""
 
-    seed: int = Field(0, ge=0, description="seed of problem order and sampling")
+    seed: Seed = Field(0, description="seed of problem order and sampling")
     delay: str = Field(
         "64",
         description="updates between generation and use: D, ramp:D, block:S, reuse:S, length:C, length:mean=M, "

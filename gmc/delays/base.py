@@ -136,6 +136,11 @@ class DelayModel(ABC):
         """How many batches version 0 launches before the first update; None when response lengths or chance decide."""
         return None
 
+    @property
+    def version_0_updates(self) -> int | None:
+        """How many updates train on batches of version 0, whole and before all others; None where only a replay tells."""
+        return None
+
     @abstractmethod
     def next_launch(self, update: int) -> int | None:
         """The launch batch that the current version (`update`) must generate now, or None when update can `take`."""

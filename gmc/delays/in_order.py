@@ -1,6 +1,7 @@
 """First in, first out: batches are trained on whole and in order, and what differs is the version that generated each."""
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
@@ -26,7 +27,11 @@ class InOrderDelay(DelayModel):
 
     @property
     def first_launches(self) -> int:
-        return next((batch for batch in range(self._updates) if self.version_of(batch) > 0), self._updates)
+        return bisect_right(range(self._updates), 0, key=self.version_of)
+
+    @property
+    def version_0_updates(self) -> int:
+        return min(self._updates, self.first_launches * self.uses)
 
     def next_launch(self, update: int) -> int | None:
         due = self._launched < self._updates and self.version_of(self._launched) <= update

@@ -4,7 +4,7 @@ Updates count by their learning rate: under a decaying schedule the first update
 carry more than their number says. Of 400 updates at delay 256 they are 64 %, and 93 % of the rate under a cosine.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from gmc.delays.base import DelayModel, GroupRef
 VERSION_0_SHARE = "delay/version_0_rate_share_so_far"
 """The metric: share of the learning rate summed over all updates so far that fell on groups of version 0."""
 MOSTLY_OFFLINE = 0.5
+FORECAST_STEPS = 100_000
 
 
 @dataclass
@@ -66,10 +67,19 @@ def mass_of_run(
     return mass
 
 
-def forecast(delays: DelayModel, prompts: int, group_size: int, rates: Iterable[float]) -> RateMass:
-    """The mass of a whole run with these rates, from a fresh model whose decisions do not depend on response lengths."""
+def forecast(delays: DelayModel, prompts: int, group_size: int, rate_of: Callable[[int], float], updates: int) -> RateMass:
+    """The mass of a whole run, from a fresh model whose decisions do not depend on response lengths. rate_of: an update's rate.
+
+    Where the delay knows which updates use version 0, of a long run only every so many-th update is looked at.
+    """
     mass, versions = RateMass(), dict[int, int]()
-    for update, rate in enumerate(rates):
+    if (on_version_0 := delays.version_0_updates) is not None:
+        for update in range(0, updates, 1 + updates // FORECAST_STEPS):
+            mass.add(update, rate_of(update), [int(update >= on_version_0)])
+        mass.stale = min(on_version_0, updates) > 1
+        return mass
+    for update in range(updates):
+        rate = rate_of(update)
         while (batch := delays.next_launch(update)) is not None:
             delays.launched(batch, update, [[0] * group_size] * prompts)
             versions[batch] = update

@@ -1,5 +1,7 @@
 """What can be refused before anything is created: a sampling value or a delay that cannot be trained with."""
 
+import os
+
 from gmc.config.settings import RunSettings
 from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
@@ -10,17 +12,34 @@ from gmc.problems.benchmarks import BENCHMARKS, SUITES, Benchmark, file_benchmar
 from gmc.ranks import coming_ranks
 
 ARITHMETIC = "arithmetic"
+RESPONSE_BYTES, TOKEN_BYTES = 1000, 8
+"""The least that a response and each of its tokens (an id and a log-probability) take in memory."""
 
 
 def check_sampling(settings: RunSettings) -> None:
     """Raise `UsageError` for an engine that is not there, and for sampling values that training cannot use."""
     settings.rollout.sampling(())
+    _check_size(settings)
     require_engine(settings.rollout.engine)
     engine, transfer = settings.rollout.engine, settings.rollout.weight_transfer
     if transfer not in load_engine(engine).weight_transfers:
         raise UsageError(
             f"rollout.weight_transfer = {transfer}: engine {engine} takes weights within its own process, where nothing has to "
             "be sent; leave it out, or use --engine vllm-server"
+        )
+
+
+def _check_size(settings: RunSettings) -> None:
+    """Refuse a batch whose responses alone, with their ids and log-probabilities, are more than this machine's memory."""
+    rollout = settings.rollout
+    responses = rollout.prompts * rollout.group_size
+    needed = responses * (RESPONSE_BYTES + rollout.max_tokens * TOKEN_BYTES)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise UsageError(
+            f"rollout.prompts = {rollout.prompts:,} × rollout.group_size = {rollout.group_size:,} × rollout.max_tokens = "
+            f"{rollout.max_tokens:,}: a batch takes up to {needed / 2**30:,.0f} GiB, and this machine has "
+            f"{memory / 2**30:,.0f} GiB of memory; lower one of them"
         )
 
 

@@ -8,6 +8,7 @@ from gmc.errors import UsageError
 from gmc.simulator.cluster_settings import DEFAULT_SIZE, DEFAULT_UPDATES
 
 MOST_UPDATES = 1_000_000
+MOST_RESPONSES = 20_000_000
 _SIZE = f"the run's, else {DEFAULT_SIZE}"
 
 
@@ -50,3 +51,8 @@ class SimulationRequest:
             raise UsageError(f"--eta {self.eta:g}: must be above 0 and at most 1")
         if self.updates is not None and self.updates > MOST_UPDATES:
             raise UsageError(f"--updates {self.updates}: at most {MOST_UPDATES:,}")
+        if (responses := (self.prompts or 1) * (self.group_size or 1)) > MOST_RESPONSES:
+            raise UsageError(
+                f"--prompts {self.prompts or 1:,} × --group-size {self.group_size or 1:,}: {responses:,} responses an update, "
+                f"and at most {MOST_RESPONSES:,} can be simulated"
+            )

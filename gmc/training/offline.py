@@ -26,8 +26,11 @@ class OfflineWarning:
             return
         delays = build_delay(settings, planned_updates)
         if delays.first_launches is not None:
-            rates = [learning_rate(update, planned_updates, settings.optimizer) for update in range(planned_updates)]
-            self.look(forecast(delays, rollout.prompts, rollout.group_size, rates))
+
+            def rate_of(update: int) -> float:
+                return learning_rate(update, planned_updates, settings.optimizer)
+
+            self.look(forecast(delays, rollout.prompts, rollout.group_size, rate_of, planned_updates))
 
     def look(self, mass: RateMass) -> None:
         """Warn if this is mostly offline and nothing was said yet."""
