@@ -54,7 +54,7 @@ def test_help_has_meaning_default_and_range_of_the_field(command, table, without
         if present:
             assert field.description[1:] in shown, name
             assert f"(default: {default_text(field)}" in shown, name
-    assert "G, responses to one prompt. (default: 8; ≥ 2)" in shown or command == "eval"
+    assert "G, responses to one prompt. (default: 8; ≥ 2 and ≤ 10,000,000)" in shown or command == "eval"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

@@ -147,7 +147,7 @@ def test_one_cluster_and_several():
         ([*LENGTHS, "--delay", "3", "--plot", "p.pdf"], "must end in .png or .svg"),
         ([*LENGTHS, "--delay", "3", "--eta", "0"], "--eta 0: must be above 0"),
         ([*LENGTHS, "--delay", "3", "--updates", "2000000"], "--updates 2000000: at most"),
-        ([*LENGTHS, "--delay", "3", "--prompts", "99000000"], "a schedule holds at most 10,000,000 groups"),
+        ([*LENGTHS, "--delay", "3", "--prompts", "9900000"], "a schedule holds at most 10,000,000 groups"),
         ([*LENGTHS, "--workers", "4"], "--workers needs --slots too"),
         ([*CLUSTER, "--workers", "four"], "--workers four: write whole numbers"),
         ([*CLUSTER, "--workers", "0"], "--workers 0: write whole numbers of at least 1"),
