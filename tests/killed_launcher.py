@@ -11,7 +11,7 @@ from pathlib import Path
 from kill_moments import KEEPS_A_GRADIENT
 from sharding_runs import SHARDED, TESTS, command, environment, job
 
-SECONDS = 120.0
+SECONDS = 600.0
 
 
 def kill_launcher(run: Path, updates: int | None) -> float:

@@ -31,7 +31,7 @@ def main() -> int:
         outcomes += other_ranks(forks, Path(scratch))
         forks.close()
         outcomes += launcher(Path(scratch))
-    print(f"{len(outcomes)} kills, {outcomes.count(False)} wrong, {time.monotonic() - started:.0f} s")
+    print(f"{len(outcomes)} resumes, {outcomes.count(False)} wrong, {time.monotonic() - started:.0f} s")
     return int(not all(outcomes))
 
 
