@@ -62,6 +62,9 @@ def nan(completions, **columns):
 def words(completions, **columns):
     return ["good" for _ in completions]
 
+def astronomic(completions, **columns):
+    return [10 ** 5000 for _ in completions]
+
 def forever(completions, **columns):
     while "abc" in completions:
         time.sleep(0.01)
@@ -134,6 +137,7 @@ def test_columns_arrive_as_the_data_file_holds_them(file):
         ("few", "it gave 1 rewards for 3 responses"),
         ("nan", "a reward is nan; give a finite number, or None"),
         ("words", r"a reward is 'good' \(str\), not a number"),
+        ("astronomic", "a reward is an integer too large for a float"),
         ("forever", r"no answer within 0.5 s \(reward.seconds\); it was stopped \(on problem p1\)"),
         ("dies", "its process ended with exit code 7: last words"),
     ],

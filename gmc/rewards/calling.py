@@ -98,6 +98,8 @@ def _number(reward: Any) -> float | None:
         number = float(reward)
     except (TypeError, ValueError) as error:
         raise Refusal(f"a reward is {str(reward)[:60]!r} ({type(reward).__name__}), not a number") from error
+    except OverflowError as error:  # an integer beyond 1e308, which Python may not even write
+        raise Refusal("a reward is an integer too large for a float; give a finite number") from error
     if not math.isfinite(number):
         raise Refusal(f"a reward is {number}; give a finite number, or None where the function does not apply")
     return number
