@@ -20,6 +20,7 @@ from gmc.cli.app import app
 from gmc.config.sampling import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import UsageError
+from gmc.evaluation.subjects import model_candidate
 from gmc.export.license import license_of
 from gmc.export.public import public_name, public_settings, public_text
 from gmc.export.snippet import QUESTION, literal
@@ -295,6 +296,9 @@ def test_a_merged_adapter_is_a_model_of_its_own(tmp_path, monkeypatch):
     plan = gmc.export_policy(run, tmp_path / "out", merge=True)
     assert "library_name: transformers" in plan.card
     assert not list((tmp_path / "out").glob("adapter_*"))
+    exported = model_candidate(str(tmp_path / "out"))
+    exported.require_intact()
+    assert exported.subject(load_model(tmp_path / "out"), "float32").version == 5
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():

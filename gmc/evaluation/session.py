@@ -44,6 +44,7 @@ def _evaluate_one(
     whole = settings.model.lora.model_copy(update={"rank": 0})  # a policy brings the adapter that it was trained with
     changes = {"source": candidate.source, "lora": whole}
     own = settings.model_copy(update={"model": settings.model.model_copy(update=changes)})
+    candidate.require_intact()
     model = build_model(own)
     subject = candidate.subject(model, own.model.compute_dtype)
     for template_id in {task.spec.template_id: None for task in tasks}:

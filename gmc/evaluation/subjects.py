@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmc.delays.version_0 import VERSION_0_SHARE
-from gmc.errors import UsageError
+from gmc.errors import DataError, UsageError
 from gmc.store.best import best_of, heldout_scores
 from gmc.store.logs import read_metrics
-from gmc.store.policies import INFO_FILE, list_policies, read_policy_info
+from gmc.store.policies import CURE, INFO_FILE, belongs_to_run, intact_policy, list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory, policy_name
 
 if TYPE_CHECKING:
@@ -32,17 +32,46 @@ class Candidate:
     run_id: str = ""
     version_0_share: float | None = None
 
+    def require_intact(self) -> None:
+        """Raise `DataError` for a published policy whose files are not those that were published, or that lost its record.
+
+        A folder of somebody else's, without a record, is taken as it is.
+        """
+        path = Path(self.source)
+        if not belongs_to_run(path) and not (path / INFO_FILE).is_file():
+            return
+        info = intact_policy(path)
+        if self.version is not None and (info.version, info.run_id) != (self.version, self.run_id):
+            raise DataError(
+                f"{path / INFO_FILE}: the record of version {info.version} of run {info.run_id}, where version "
+                f"{self.version} of run {self.run_id} should be; restore the folder from a copy"
+            )
+
     def subject(self, model: "LanguageModel", compute_dtype: str) -> "Subject":
         """The same policy, loaded: with the hashes of what was really loaded."""
         from gmc.models import policy_hash, tokenizer_hash
 
+        loaded = policy_hash(model), tokenizer_hash(model.tokenizer)
+        self._require_published(model, *loaded)
         return Subject(
             **vars(self),
-            weights_hash=policy_hash(model),
-            tokenizer_hash=tokenizer_hash(model.tokenizer),
+            weights_hash=loaded[0],
+            tokenizer_hash=loaded[1],
             compute_dtype=compute_dtype,
             context_tokens=model.context_tokens,
         )
+
+    def _require_published(self, model: "LanguageModel", weights: str, tokenizer: str) -> None:
+        """Raise `DataError` when what was loaded is not what its record names. Packed weights depend on the machine."""
+        path = Path(self.source)
+        if not (path / INFO_FILE).is_file():
+            return
+        info = read_policy_info(path)
+        for what, named, found in (("weights", info.weights_hash, weights), ("tokenizer", info.tokenizer_hash, tokenizer)):
+            if named and found != named and not (what == "weights" and model.quantized):
+                raise DataError(
+                    f"{path}: the hash of its {what} is {found[:12]}, its record {INFO_FILE} says {named[:12]}. {CURE}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

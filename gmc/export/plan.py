@@ -17,9 +17,9 @@ from gmc.export.snippet import snippet
 from gmc.loading.adapter import adapter_base, is_adapter
 from gmc.loading.folder import ADAPTER
 from gmc.problems.templates import get_template
-from gmc.store.files import READY, read_json, strict_json
+from gmc.store.files import READY, checksum, read_json, strict_json, write_json
 from gmc.store.logs import read_metrics
-from gmc.store.policies import INFO_FILE, PolicyInfo, read_policy_info
+from gmc.store.policies import INFO_FILE, PolicyInfo, intact_policy, require_readable
 from gmc.store.run_directory import RunDirectory
 from gmc.store.saved_settings import read_run_settings, read_versions
 
@@ -51,6 +51,12 @@ class Plan:
     merge: bool
     notes: tuple[str, ...]
 
+    @property
+    def _info(self) -> PolicyInfo:
+        (written,) = (file.content for file in self.files if file.name == INFO_FILE)
+        assert isinstance(written, bytes)
+        return PolicyInfo(**json.loads(written))
+
     @contextlib.contextmanager
     def contents(self) -> Iterator[tuple[ExportFile, ...]]:
         """Every file, those of merged weights included, which exist as long as the context."""
@@ -58,7 +64,7 @@ class Plan:
             yield self.files
             return
         with tempfile.TemporaryDirectory() as folder:
-            _save_merged(self.chosen.path, Path(folder))
+            _save_merged(self.chosen.path, Path(folder), self._info)
             made = tuple(ExportFile(path.name, path) for path in sorted(Path(folder).iterdir()))
             own = {file.name for file in made}
             yield (*made, *(file for file in self.files if file.name not in own))
@@ -80,10 +86,11 @@ def plan_export(
     into the weights under it. Raises `UsageError` where there is no such policy, or a merge without an adapter.
     """
     chosen = choose_policy(run, policy)
-    info, adapter = read_policy_info(chosen.path), is_adapter(chosen.path)
+    info, adapter = intact_policy(chosen.path), is_adapter(chosen.path)
     if merge and not adapter:
         raise UsageError(f"--merge: {chosen.path} is a whole model already; leave --merge out")
     own = read_run_settings(run.settings("train"))
+    require_readable(chosen.path, info, bool(own["model"].get("trust_remote_code")))
     settings = public_settings(own)
     start = base or info.base_model
     under = (base or adapter_base(chosen.path)) if adapter else ""
@@ -169,9 +176,9 @@ def _notes(facts: CardFacts, under: str) -> Iterator[str]:
         yield f"the starting model is known as {public_name(facts.base)} only; --base NAME says what others call it"
 
 
-def _save_merged(path: Path, folder: Path) -> None:
-    """The model of an adapter's folder with the adapter in its weights, as a Hugging Face folder."""
-    from gmc.models import load_model
+def _save_merged(path: Path, folder: Path, info: PolicyInfo) -> None:
+    """The model of an adapter's folder with the adapter in its weights, as a Hugging Face folder whose record is of these."""
+    from gmc.models import load_model, weights_hash
     from gmc.store.policies import save_network
 
     model = load_model(path)
@@ -180,3 +187,5 @@ def _save_merged(path: Path, folder: Path) -> None:
     model.network, model.adapter = model.adapter.merge_and_unload(), None
     save_network(model, folder)
     model.tokenizer.save_pretrained(folder)
+    files = {file.name: checksum(file) for file in sorted(folder.glob("*.safetensors"))}
+    write_json(folder / INFO_FILE, asdict(replace(info, weights_hash=weights_hash(model.weights()), files=files)))

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from gmc import __version__
 from gmc.errors import DataError
 from gmc.store.files import checksum, finish_directory, is_ready, read_json, ready_directory, set_aside, write_json
-from gmc.store.run_directory import POLICY_NAME, policy_name
+from gmc.store.run_directory import POLICY_NAME, RUN_FILE, policy_name
 from gmc.store.temporary import remove, remove_leftovers
 
 if TYPE_CHECKING:
@@ -50,6 +50,11 @@ tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 ```
 """
 
+
+CURE = (
+    "Restore the folder from a copy, or take another policy; as a model of its own, without what its run says of it, a copy "
+    "without gmc.json elsewhere can be loaded."
+)
 
 ADAPTED = "\n- a LoRA adapter over the model that adapter_config.json names; loading it needs the package peft"
 
@@ -235,6 +240,49 @@ def read_policy_info(path: Path) -> PolicyInfo:
         raise DataError(
             f"{path / INFO_FILE}: entry {reason['loc']} is bad ({reason['msg']}). Publish the policy again."
         ) from error
+
+
+def intact_policy(path: Path) -> PolicyInfo:
+    """The record in a policy folder, whose files of weights are those that were published; reads them once.
+
+    Raises `DataError` naming what is missing, damaged or changed. A policy of an earlier version, whose record names no files,
+    is only looked at for empty ones.
+    """
+    info = read_policy_info(path)
+    found = {file.name for file in path.glob("*.safetensors")}
+    if not found or (info.files and found != info.files.keys()):
+        raise DataError(f"{path}: its files of weights are {sorted(found)}, its record names {sorted(info.files)}. {CURE}")
+    for name in sorted(found):
+        if (path / name).stat().st_size == 0 or (info.files and checksum(path / name) != info.files[name]):
+            raise DataError(f"{path / name}: is not the file that was published: {INFO_FILE} names another SHA-256. {CURE}")
+    return info
+
+
+def require_readable(path: Path, info: PolicyInfo, trust_remote_code: bool) -> None:
+    """Raise `DataError` for a policy whose config or tokenizer cannot be read, or whose tokenizer is not the one it names."""
+    from transformers import AutoConfig
+
+    from gmc.loading.adapter import adapter_base, is_adapter
+    from gmc.loading.refusals import refusing
+    from gmc.models import load_tokenizer, tokenizer_hash
+
+    if is_adapter(path):
+        adapter_base(path)
+    else:
+        with refusing(str(path), "model", trust_remote_code):
+            AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+    with refusing(str(path), "tokenizer", trust_remote_code):
+        found = tokenizer_hash(load_tokenizer(path, trust_remote_code=trust_remote_code))
+    if info.tokenizer_hash and found != info.tokenizer_hash:
+        raise DataError(
+            f"{path}: the hash of its tokenizer is {found[:12]}, its record {INFO_FILE} says {info.tokenizer_hash[:12]}. {CURE}"
+        )
+
+
+def belongs_to_run(path: Path) -> bool:
+    """Whether a folder is where a run publishes its policies, and so has a record or has lost it."""
+    whole = path.resolve()
+    return POLICY_NAME.fullmatch(whole.name) is not None and (whole.parent.parent / RUN_FILE).is_file()
 
 
 def set_aside_policies(directory: Path, after_version: int) -> list[Path]:
