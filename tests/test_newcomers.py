@@ -19,6 +19,7 @@ from gmc.cli.rollout import _interrupted
 from gmc.cli.samples_view import sections
 from gmc.cli.sparkline import curve_text
 from gmc.delays.registry import list_delays
+from gmc.delays.version_0 import warning
 from gmc.errors import DataError, UsageError
 from gmc.estimators.gmc import GMC
 from gmc.estimators.registry import build_estimator
@@ -31,6 +32,7 @@ from gmc.lab.report_tables import PERCENT, cell_text
 from gmc.lab.study_file import Grid, make_grid
 from gmc.lab.sweep import SweepOutcome
 from gmc.lab.sweep_file import parse_sweep
+from gmc.lab.sweep_plan import Planner
 from gmc.live.listing import differing
 from gmc.live.overview import overview
 from gmc.problems.load import load_problems
@@ -39,7 +41,7 @@ from gmc.resolving.resolve import resolve_settings
 from gmc.store.files import append_jsonl
 from gmc.store.run_directory import RunDirectory
 from gmc.training.signals import StopRequest
-from tests.sweep_files import sweep_content
+from tests.sweep_files import make_record, make_sweep, sweep_content
 from tests.test_evaluation_arms import fake_run
 from tests.test_lab_report import write_results
 
@@ -296,3 +298,26 @@ def test_a_run_whose_updates_are_made_has_ended(tmp_path):
         assert overview(run)["ended"] is False
         append_jsonl(run.used, {"update": update, "groups": [[update, 0]]})
     assert overview(run)["ended"] is True
+
+
+def test_a_resumed_sweep_counts_on(monkeypatch):
+    runs = Planner(make_sweep(select=None), "small.toml").verdict({})
+    view, now = TableView(1), [0.0]
+    monkeypatch.setattr("gmc.cli.lab_sweep_view.time.monotonic", lambda: now[0])
+    view.stage("verdict", runs, runs[-2:])
+    assert view._sum() == f"verdict {len(runs) - 2}/{len(runs)}"
+    now[0] = 30.0
+    view.recorded(make_record("grpo", 0, 0.5, run=runs[-2].run))
+    assert view._sum() == f"verdict {len(runs) - 1}/{len(runs)}, ETA 30 s"  # one of the two to be made took 30 s
+
+
+def test_a_live_run_that_is_mostly_offline_is_told_its_own_cure():
+    assert "plan more --updates: followers begin with version 0" in warning(0.9, "live")
+    assert "--delay ramp:64" in warning(0.9, "64")
+
+
+@pytest.mark.parametrize("group", ["rewards", "environments", "delays"])
+def test_lists_of_plugins_are_not_cut_at_eighty_columns(group):
+    text = CliRunner().invoke(app, [group], env={"COLUMNS": "80"}).stdout
+    assert text
+    assert not any(line.rstrip().endswith("…") for line in text.splitlines())

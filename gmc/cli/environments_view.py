@@ -21,7 +21,7 @@ def list_record(plugin: Plugin[Environment]) -> dict[str, Any]:
 
 def list_view(plugins: Sequence[Plugin[Environment]]) -> Group:
     """One row an environment: name, settings, one line."""
-    columns: dict[str, dict[str, Any]] = {"environment": {}, "settings": {"no_wrap": True}, "what it does": {"ratio": 1}}
+    columns: dict[str, dict[str, Any]] = {"environment": {}, "settings": {"ratio": 1}, "what it does": {"ratio": 1}}
     hint = "Details: gmc environments show NAME. Your own: gmc environments new NAME"
     return plugin_view.list_view(plugins, columns, _list_row, hint)
 

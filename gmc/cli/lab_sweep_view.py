@@ -83,7 +83,7 @@ class TableView(SweepView):
         self._jobs = jobs
         self._open = ExitStack()
         self._live: Live | None = None
-        self._name, self._total, self._ended, self._failed = "", 0, 0, 0
+        self._name, self._total, self._ended, self._failed, self._before = "", 0, 0, 0, 0
         self._cells: dict[str, str] = {}
         self._active: dict[str, Event] = {}
         self._started_at = self._said_at = time.monotonic()
@@ -98,7 +98,8 @@ class TableView(SweepView):
 
     def stage(self, name: str, runs: Sequence[PlannedRun], missing: Sequence[PlannedRun]) -> None:
         """Start over with the runs of a stage."""
-        self._name, self._total, self._ended, self._failed = name, len(missing), 0, 0
+        self._before = self._ended = len(runs) - len(missing)  # those of earlier commands count, or the count would go back
+        self._name, self._total, self._failed = name, len(runs), 0
         self._cells = {run.run: f"{cell_text(run.cell)}, seed {run.seed}" for run in missing}
         self._active.clear()
         self._started_at = time.monotonic()
@@ -135,9 +136,9 @@ class TableView(SweepView):
         return table
 
     def _sum(self) -> str:
-        done = self._ended + sum(_share(event) for event in self._active.values())
+        done = self._ended - self._before + sum(_share(event) for event in self._active.values())
         elapsed = time.monotonic() - self._started_at
-        eta = f", ETA {duration(elapsed * (self._total - done) / done)}" if done > 0.01 else ""
+        eta = f", ETA {duration(elapsed * (self._total - self._before - done) / done)}" if done > 0.01 else ""
         failed = f", {self._failed} failed" if self._failed else ""
         return f"{self._name} {self._ended}/{self._total}{failed}{eta}"
 

@@ -90,6 +90,8 @@ def forecast(delays: DelayModel, prompts: int, group_size: int, rate_of: Callabl
 def warning(share: float, spec: str) -> str:
     """What is said of a run that is mostly offline, with the cure. spec: its --delay."""
     cure = "plan more --updates, or give a shorter delay, so that later versions make most of the rollouts"
+    if spec == "live":
+        cure = "plan more --updates: followers begin with version 0 and move on with the policy"
     if spec.isdecimal():
         cure = (
             f"use --delay ramp:{spec}, which reaches the delay {spec} at update {2 * int(spec)} while the policy moves on, and "
