@@ -138,7 +138,7 @@ def test_a_stop_leaves_no_process_and_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "stopped by SIGTERM with 1 runs to go; the same command goes on" in said
+    assert "stopped by SIGTERM with 1 run to go; the same command goes on" in said
     assert no_worker_left(out)
     assert any(out.glob("runs/*/checkpoints/*/READY"))
     assert read_results(out / "results.jsonl").records == []
