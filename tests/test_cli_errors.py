@@ -258,7 +258,7 @@ def test_damaged_settings_are_named(tmp_path):
         (["train", "--set", "rollout.prompts=2.0"], ["rollout.prompts = 2.0"]),
         (["train", "--set", "model.device=foo"], ["model.device = foo", "auto"]),
         (["train", "--set", "model.device=meta"], ["model.device = meta"]),
-        (["train", "--set", "model.source=\udcff", "--dry-run"], ["not valid UTF-8"]),
+        (["train", "--set", "model.source=\udcff", "--dry-run"], ["is not UTF-8 text"]),
         (["rollout", "--problems", ""], ["--problems is empty"]),
         (["rollout", "--max-tokens", "100000"], ["rollout.max_tokens", "context"]),
         (["eval", "--bench", ""], ["--bench is empty"]),

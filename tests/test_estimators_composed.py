@@ -161,7 +161,7 @@ def test_a_resumed_rule_keeps_its_gradient_on_the_device_of_those_to_come():
     network = torch.nn.Linear(1, 1)
     updater = SimpleNamespace(
         model=SimpleNamespace(device=torch.device("meta"), source="here"),
-        parameters=SimpleNamespace(own={}),
+        parameters=SimpleNamespace(own={}, tensors=[], finite=lambda tensors: True),
         optimizer=torch.optim.AdamW(network.parameters()),
         estimator=resumed,
         anchors=Anchors(SimpleNamespace(own={}), 0),

@@ -22,7 +22,7 @@ PLUGIN = ROOT / "plugins" / "gmc-cispo"
 def run(*command: str | Path, **options: object) -> str:
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, check=False, **options)
     assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow

@@ -90,9 +90,10 @@ def test_clean_removes_what_dead_writers_left(tmp_path: Path) -> None:
         "from pathlib import Path; import sys; from gmc.store.files import temporary_name; "
         "temporary_name(Path(sys.argv[1])).touch()"
     )
+    kept = write_sample(tmp_path)  # first, because a writer removes what dead ones left
     dead_file = tmp_path / "b000001-v000000.parquet"
     subprocess.run([sys.executable, "-c", script, str(dead_file)], check=True)
-    dead = list(tmp_path.iterdir())
+    dead = [path for path in tmp_path.iterdir() if path != kept]
     assert len(dead) == 1
     living = temporary_name(tmp_path / "b000002-v000000.parquet")
     living.touch()
@@ -101,7 +102,6 @@ def test_clean_removes_what_dead_writers_left(tmp_path: Path) -> None:
     stale.mkdir()
     (stale / "part").touch()
     os.utime(stale, (time.time() - 2 * 86400,) * 2)
-    kept = write_sample(tmp_path)
     assert sorted(RolloutStore(tmp_path, "run-a").clean()) == sorted([*dead, stale])
     assert sorted(tmp_path.iterdir()) == sorted([living, foreign, kept])
 
