@@ -22,7 +22,12 @@ PLUGIN = ROOT / "plugins" / "gmc-cispo"
 def run(*command: str | Path, **options: object) -> str:
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, check=False, **options)
     assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
+    return done.stdout + done.stderr
+
+
+def first_json(output: str) -> dict[str, list[dict[str, str]]]:
+    """The object on stdout; messages on stderr come behind it."""
+    return json.JSONDecoder().raw_decode(output)[0]
 
 
 @pytest.mark.slow
@@ -44,11 +49,11 @@ def test_wheels_of_the_core_and_a_plugin_install_without_an_index_and_run(tmp_pa
     count = "from gmc.config.recipes import recipes_directory as d; print(len(list(d().glob('*.toml'))))"
     recipes = run(python, "-c", count, cwd=tmp_path)
     assert int(recipes) == len(list((ROOT / "recipes").glob("*.toml")))
-    rules = json.loads(run(environment / "bin" / "gmc", "estimators", "--json", cwd=tmp_path))["estimators"]
+    rules = first_json(run(environment / "bin" / "gmc", "estimators", "--json", cwd=tmp_path))["estimators"]
     owners = {rule["name"]: rule["distribution"] for rule in rules}
     assert owners["cispo"].startswith("gmc-cispo ")
     assert owners["gmc"].startswith("gmc-rl ")
-    delays = json.loads(run(environment / "bin" / "gmc", "delays", "--json", cwd=tmp_path))["delays"]
+    delays = first_json(run(environment / "bin" / "gmc", "delays", "--json", cwd=tmp_path))["delays"]
     assert {"fixed", "length"} <= {delay["name"] for delay in delays}
 
 
