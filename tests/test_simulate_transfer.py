@@ -124,7 +124,7 @@ def test_the_forecast_is_what_a_live_run_of_processes_does(tmp_path: Path) -> No
     )
     lengths = RecordedLengths(np.linspace(400, 1200, 80, dtype=np.int64).reshape(-1, 1), "uniform", prompts=1)
     forecast = simulate_cluster(config, lengths, updates=80, seed=0)
-    # A follower claims its next batch before the last one is written, which the simulator does not know: up to a batch more delay.
+    # A follower claims its next batch before the last is written, which the simulator does not know: up to a batch more delay.
     for attempt in range(3):  # what else the machine does delays processes, and only that
         seconds, delay = _live_run(tmp_path / str(attempt))
         older = delay - forecast.lags.delays.mean
