@@ -15,8 +15,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "recipes" / "lab"
 RUNS = {
     "s2": {"tuning": 66, "verdict": 80},
-    "s3": {"verdict": 48},
-    "s3-controls": {"verdict": 32},
+    "s3": {"verdict": 56},
     "s4": {"verdict": 120},
     "s5": {"verdict": 72},
     "s6": {"verdict": 56},
