@@ -35,6 +35,7 @@ def publish(run: RunDirectory, version: int) -> None:
 def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) -> None:
     """Follow, writing shards that say who made them with which policy loaded."""
     loaded: list[int] = []
+    engine_free_at = 0.0
 
     def load_policy(folder: Path) -> None:
         record = json.loads((folder / "gmc.json").read_text("utf-8"))
@@ -44,9 +45,11 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
         def __init__(self, batch: int, version: int) -> None:
             self.record = {"batch": batch, "version": version, "loaded": loaded[-1]}
             self.rest = seconds * random.Random(batch).uniform(0.5, 1.5) / 2
+            nonlocal engine_free_at
+            engine_free_at = self.sampled_at = max(time.monotonic(), engine_free_at) + self.rest
 
         def sample(self) -> int:
-            time.sleep(self.rest)
+            time.sleep(max(0.0, self.sampled_at - time.monotonic()))
             return self.record["version"]
 
         def finish(self, path: Path) -> BatchCounts:

@@ -16,6 +16,7 @@ from gmc.errors import UsageError
 from gmc.simulator.cluster import simulate_cluster
 from gmc.simulator.cluster_report import frontier
 from gmc.simulator.cluster_settings import DEFAULT_SIZE, DEFAULT_UPDATES, ClusterSettings
+from gmc.simulator.followers import simulate_followers
 from gmc.simulator.lengths import LengthSource, lengths_from_spec
 from gmc.simulator.plots import check_plot_path, save_comparison, save_plot
 from gmc.simulator.recorded import RecordedRun
@@ -72,7 +73,8 @@ def run_cluster(request: SimulationRequest, cluster: dict[str, Any]) -> dict[str
         for count, most in sizes:
             size = {"workers": count, "max_ahead": most, "prompts": lengths.prompts, "group_size": lengths.group_size}
             settings = ClusterSettings(**cluster | size)
-            reports.append(simulate_cluster(settings, lengths, updates=updates, seed=request.seed, on_update=bar.advance))
+            simulated = simulate_followers if settings.follow else simulate_cluster
+            reports.append(simulated(settings, lengths, updates=updates, seed=request.seed, on_update=bar.advance))
     best = frontier(reports)
     records = []
     for report, on_frontier in zip(reports, best, strict=True):

@@ -49,7 +49,8 @@ def _left_over(result: Simulation) -> tuple[str, str]:
 def cluster_tables(report: ClusterReport, lengths: LengthSource) -> list[RenderableType]:
     """Speed, utilization and delay of one cluster."""
     settings, summary = report.settings, report.summary()
-    size = f"{settings.workers} workers × {settings.slots} slots, at most {settings.max_ahead} batches ahead"
+    who = "followers" if settings.follow else "workers"
+    size = f"{settings.workers} {who} × {settings.slots} slots, at most {settings.max_ahead} batches ahead"
     title = f"{size}, {report.updates} updates of {settings.prompts} × {settings.group_size} responses"
     lost = f"{summary['worker_lost_share']:.2%}, {report.failed_responses} responses cut off and started again"
     facts = [
@@ -62,7 +63,7 @@ def cluster_tables(report: ClusterReport, lengths: LengthSource) -> list[Rendera
         ("workers generating", f"{report.worker_utilization:.1%}"),
         *([] if settings.mtbf_hours is None else [("workers, lost to failures", lost)]),
         *_delay_rows(report.lags.delays),
-        ("mean delay from generation", f"{report.lags.generating:.2f} updates"),
+        (f"mean delay from generation{' and grading' * settings.follow}", f"{report.lags.generating:.2f} updates"),
         ("mean delay from the queue", f"{report.lags.queued:.2f} updates"),
         ("mean lag of a token", f"{report.lags.token_lag:.2f} updates"),
         ("groups still waiting at the end", str(report.waiting_groups)),

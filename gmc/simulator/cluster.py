@@ -23,12 +23,10 @@ from gmc.simulator.failures import Failures
 from gmc.simulator.flight import Flight, Flights
 from gmc.simulator.lengths import LengthSource
 from gmc.simulator.littles_law import Ledger
-from gmc.simulator.servers import ServerPool
+from gmc.simulator.servers import ServerPool, slowness_of_workers
 from gmc.simulator.transfer import Transfer
 
 Floats = NDArray[np.float64]
-
-_STREAM = 0x57A6
 
 
 def simulate_cluster(
@@ -87,10 +85,7 @@ def simulate_cluster(
 
 def _pool(settings: ClusterSettings, seed: int) -> ServerPool:
     worker_of_slot = np.repeat(np.arange(settings.workers), settings.slots)
-    generator = np.random.default_rng([seed, _STREAM])
-    slow = generator.permutation(settings.workers)[: round(settings.straggler_share * settings.workers)]
-    slowness = np.ones(settings.workers)
-    slowness[slow] = settings.straggler_slowdown
+    slowness = slowness_of_workers(settings.workers, settings.straggler_share, settings.straggler_slowdown, seed)
     failures = None
     if settings.mtbf_hours is not None:
         failures = Failures(worker_of_slot, mean_time=3600 * settings.mtbf_hours, down_time=settings.restart_seconds, seed=seed)

@@ -65,6 +65,10 @@ class Lags:
         """Mean over trained tokens of update index − version that generated the token."""
         return self._token_lag / max(self._tokens, 1)
 
+    def version_at(self, time: float) -> int:
+        """The version that is current at this time."""
+        return int(self._version(np.array(time)))
+
     def _version(self, times: Floats) -> Integers:
         return np.searchsorted(self._published[: self._count], times, side="right").astype(np.int64)
 

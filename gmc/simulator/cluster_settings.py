@@ -39,6 +39,11 @@ class ClusterSettings:
     broadcast: bool = described("Workers pass weights on to each other, in place of reading a folder", default=False)
     overlap_sync: bool = described("The trainer goes on while weights travel; a newer version overtakes", default=False)
     max_ahead: int = described("Batches that may be launched beyond the one in training; 0: synchronous", least=0, default=1)
+    follow: bool = described("Workers are gmc rollout --follow processes: each makes whole batches", default=False)
+    at_once: int = described("Batches a follower samples at once: 1 with transformers, 2 with vLLM", least=1, default=1)
+    grading_seconds: float = described(
+        "Time to grade and write a batch, while a follower samples the next", least=0, default=0.0
+    )
     in_flight_updates: bool = described("Workers pause for every sync and go on with the new weights", default=False)
     mtbf_hours: float | None = described(
         "Mean hours between failures of a worker", least=0.01, default=None, flag="--mtbf", unit=" hours", default_text="never"
@@ -59,6 +64,12 @@ class ClusterSettings:
             raise UsageError("--broadcast needs --policy-gb and --bandwidth")
         if self.overlap_sync and self.in_flight_updates:
             raise UsageError("--overlap-sync with --in-flight-updates: workers that pause for new weights have them at once")
+        if not self.follow and (self.at_once > 1 or self.grading_seconds > 0):
+            raise UsageError("--at-once and --grading-seconds are a follower's; add --follow")
+        if self.follow and self.mtbf_hours is not None:
+            raise UsageError("--mtbf with --follow: what a follower's death costs is not simulated; leave one of them out")
+        if self.in_flight_updates and self.at_once > 1:
+            raise UsageError("--in-flight-updates with --at-once: a follower that swaps weights samples one batch")
         if self.straggler_share > 1:
             raise UsageError(f"--straggler-share {self.straggler_share:g}: is a share of the workers, from 0 to 1")
 

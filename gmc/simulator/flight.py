@@ -29,6 +29,14 @@ class Flight:
         self.first_starts_PG, self.starts_PG, self.ends_PG = np.full((3, *self.lengths_PG.shape), np.nan)
         self.left = len(self.lengths_PG)
 
+    def time_spent(self, until: float) -> float:
+        """Time since launch of the groups not taken, summed."""
+        return (until - self.launched_at) * self.left
+
+    def busy_after(self, time: float) -> float:
+        """Server time after `time` of the responses placed so far that will succeed."""
+        return float(np.nansum(np.maximum(0, self.ends_PG - np.maximum(self.starts_PG, time))))
+
 
 class Flights:
     """Every batch in flight, and the queue of groups whose responses have all ended."""
@@ -95,9 +103,8 @@ class Flights:
 
     def time_spent(self, until: float) -> float:
         """Time since launch of the groups launched and not taken, summed."""
-        return sum((until - flight.launched_at) * flight.left for flight in self._flights.values())
+        return sum(flight.time_spent(until) for flight in self._flights.values())
 
     def busy_after(self, time: float) -> float:
         """Server time after `time` of the responses placed so far that will succeed."""
-        excess = [np.nansum(np.maximum(0, f.ends_PG - np.maximum(f.starts_PG, time))) for f in self._flights.values()]
-        return float(sum(excess))
+        return sum(flight.busy_after(time) for flight in self._flights.values())

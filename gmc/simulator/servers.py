@@ -19,6 +19,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _MOST_FAILURES_A_JOB = 20
+_STREAM = 0x57A6
+
+
+def slowness_of_workers(workers: int, slow_share: float, slowdown: float, seed: int) -> Floats:
+    """How many times longer each worker takes: `slowdown` for that share of them, drawn from the seed, and 1 for the others."""
+    slow = np.random.default_rng([seed, _STREAM]).permutation(workers)[: round(slow_share * workers)]
+    slowness_W = np.ones(workers)
+    slowness_W[slow] = slowdown
+    return slowness_W
 
 
 class Placed(NamedTuple):
