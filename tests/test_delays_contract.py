@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gmc.delays.base import GroupRef, ShardContents
 from gmc.delays.fixed import FixedDelay
+from gmc.delays.inflight import InflightDelay
 from gmc.delays.length import CalibratedLengthDelay, LengthDelay
 from gmc.delays.registry import delay_class, list_delays
 from gmc.delays.replay import ScheduleDelay
@@ -146,6 +147,16 @@ class HasTwoLines(Faulty):
     summary = "one\ntwo"
 
 
+class PromisesAFlightClock(Faulty):
+    in_flight = True
+
+
+class HidesItsFlightClock(InflightDelay):
+    name = "faulty"
+    examples = ("faulty:2",)
+    in_flight = False
+
+
 @pytest.mark.parametrize(
     ("faulty", "finding"),
     [
@@ -160,6 +171,8 @@ class HasTwoLines(Faulty):
         (SwallowsForeignState, "state: load_state_dict accepts"),
         (AcceptsAnything, "arguments: faulty:.* is accepted"),
         (LosesItsClock, "more updates: with more updates planned"),
+        (PromisesAFlightClock, "in flight: it declares in_flight and has no flight_clock"),
+        (HidesItsFlightClock, "in flight: it has a flight_clock and does not declare in_flight"),
         (HasTwoLines, "declarations: summary has more than one line"),
     ],
 )

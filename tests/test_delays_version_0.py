@@ -110,7 +110,8 @@ def test_the_warning_names_share_and_cure():
         "92.9% of the learning rate, summed over updates, falls on rollouts of version 0 (--delay 256)"
     )
     assert "use --delay ramp:256, which reaches the delay 256 at update 512 while" in warning(0.929, "256")
-    for spec in ("length:28", "inflight:3", "ramp:64", "block:8"):  # no ramp follows from a clock, or from a ramp
+    assert "use --delay ramp:3, which reaches the delay 3 at update 6 while" in warning(0.929, "fixed:3")
+    for spec in ("length:28", "inflight:3", "ramp:64", "block:8", "unknown:3"):  # no ramp follows from a clock, or a ramp
         assert "ramp:" not in warning(0.7, spec).replace(f"--delay {spec}", "")
         assert warning(0.7, spec).endswith("or give a shorter delay, so that later versions make most of the rollouts")
 

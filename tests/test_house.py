@@ -1,6 +1,7 @@
 """The size and shape of the code: small functions, and small files."""
 
 import ast
+import tomllib
 from pathlib import Path
 from statistics import median
 
@@ -56,6 +57,32 @@ def test_modules_say_what_they_are():
 def test_files_are_short():
     assert len(OTHERS) > 100
     assert named({path: max(count_lines(path) - LONGEST_FILE, 0) for path in PACKAGE + OTHERS}) == {}
+
+
+def kinds_asked_for(source, classes, names):
+    """Where code asks which delay or engine it has: isinstance with such a class, or a comparison with such a name."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            asked = {word.id for word in ast.walk(node.args[1]) if isinstance(word, ast.Name)} & classes
+        elif isinstance(node, ast.Compare) and "reason" not in ast.unparse(node.left):  # a finish reason may be "length"
+            constants = (part for side in (node.left, *node.comparators) for part in ast.walk(side))
+            asked = {part.value for part in constants if isinstance(part, ast.Constant) and part.value in names}
+        else:
+            asked = set()
+        found += [f"line {node.lineno}: {ast.unparse(node)}"] if asked else []
+    return found
+
+
+def test_nobody_asks_which_delay_or_engine_it_has():
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    registered = points["gmc.delays"] | points["gmc.engines"]
+    names, classes = set(registered), {value.partition(":")[2] for value in registered.values()}
+    assert {"inflight", "vllm", "InflightDelay", "VllmEngine"} <= names | classes
+    for line in ("isinstance(clock, (A, LengthDelay))", "spec == 'live'", "x in ('a', 'vllm')"):
+        assert kinds_asked_for(line, classes, names) == [f"line 1: {line}"]
+    found = {path: kinds_asked_for(path.read_text("utf-8"), classes, names) for path in PACKAGE}
+    assert named(found) == {}
 
 
 def test_the_usual_file_is_short():

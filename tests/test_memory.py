@@ -153,6 +153,7 @@ def test_an_engine_that_leaves_too_little_is_refused_with_the_sum(folder):
     assert needed + share * 40 == pytest.approx(40, abs=0.3)
     check_engine_share(settings_of(folder, "rollout.engine=vllm", f"rollout.gpu_memory_share={share - 0.02:.2f}"), 40 * GIB)
     check_engine_share(settings_of(folder, "rollout.gpu_memory_share=0.9"), 40 * GIB)  # no engine with its own copy
+    check_engine_share(settings_of(folder, "rollout.engine=vllm-server", "rollout.gpu_memory_share=0.9"), 40 * GIB)  # not here
     check_engine_share(settings, None)
 
 

@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from gmc.delays.arguments import Arguments
+from gmc.delays.flight import FlightClock
 from gmc.store.logs import GroupRef
 
-__all__ = ["Arguments", "DelayContext", "DelayModel", "GroupRef", "GroupTimes", "ShardContents", "delay_of"]
+__all__ = ["Arguments", "DelayContext", "DelayModel", "FlightClock", "GroupRef", "GroupTimes", "ShardContents", "delay_of"]
 
 
 class GroupTimes(NamedTuple):
@@ -79,7 +80,8 @@ class DelayModel(ABC):
     name: on the command line, before the first colon; summary: one line; usage: how its arguments are written; examples: specs.
     generates: whether new rollouts are made; False for a model that trains on what is on disk. needs_existing_shards: whether
     the context must name the shards on disk. live: whether followers make the rollouts and their delays are whatever happens;
-    such a class is never built. in_flight: whether a response is sampled by all versions that stand while its tokens are made.
+    such a class is never built. in_flight: whether a response is sampled by all versions that stand while its tokens are made;
+    such a model has a `flight_clock`.
     reads_lengths: whether `launched` or `take` depend on response lengths; if not, batches may be made while training goes on,
     and `launched` is told zeros. waits: how many updates so far waited for groups to be ready; None without a clock. uses: S,
     how many updates use each group.
@@ -113,6 +115,11 @@ class DelayModel(ABC):
         """How many updates it can serve; None for any number."""
         return None
 
+    @classmethod
+    def less_offline(cls, arguments: Arguments) -> str:
+        """What to change, as a clause, when most of a run trains on rollouts of version 0."""
+        return "plan more --updates, or give a shorter delay, so that later versions make most of the rollouts"
+
     @property
     def calibration_batches(self) -> int:
         """How many launch batches (0, 1, …, all of version 0) `calibrate` needs before the first `next_launch`; mostly 0."""
@@ -130,6 +137,10 @@ class DelayModel(ABC):
         """Take over the state of a model of the same run, before the first launch. Raises `ValueError` for foreign state."""
         if state:
             raise ValueError(f"delay {self.name} keeps no state, and was given {', '.join(sorted(state))}")
+
+    def flight_clock(self) -> FlightClock:
+        """The clock by which several versions sample one response, for a model that is `in_flight`."""
+        raise ValueError(f"{type(self).__name__} is not in flight")
 
     @property
     def first_launches(self) -> int | None:

@@ -25,5 +25,14 @@ class FixedDelay(InOrderDelay):
         (delay,) = arguments.expect(1)
         return cls(arguments.whole(delay, "the delay"), prompts=context.prompts, updates=context.updates)
 
+    @classmethod
+    def less_offline(cls, arguments: Arguments) -> str:
+        (text,) = arguments.expect(1)
+        delay = arguments.whole(text, "the delay")
+        return (
+            f"use --delay ramp:{delay}, which reaches the delay {delay} at update {2 * delay} while the policy moves on, and "
+            "plan more updates than that"
+        )
+
     def version_of(self, batch: int) -> int:
         return max(0, batch - self._delay)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gmc.delays.base import Arguments, DelayContext, GroupRef
+from gmc.delays.flight import FlightClock
 from gmc.delays.length import TOKENS_PER_CLOCK, LengthDelay
 
 
@@ -30,6 +31,9 @@ class InflightDelay(LengthDelay):
     def parse(cls, arguments: Arguments, context: DelayContext) -> "InflightDelay":
         (clock,) = arguments.expect(1)
         return cls(arguments.number(clock, "the clock"), prompts=context.prompts, updates=context.updates)
+
+    def flight_clock(self) -> FlightClock:
+        return self
 
     @property
     def has_begun(self) -> bool:

@@ -19,3 +19,7 @@ class LiveDelay(DelayModel):
     @classmethod
     def check(cls, arguments: Arguments, context: DelayContext) -> None:
         arguments.expect(0)
+
+    @classmethod
+    def less_offline(cls, arguments: Arguments) -> str:
+        return "plan more --updates: followers begin with version 0 and move on with the policy"

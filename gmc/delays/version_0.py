@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gmc.delays.base import DelayModel, GroupRef
+from gmc.delays.base import Arguments, DelayModel, GroupRef
+from gmc.delays.registry import arguments_of, delay_class
+from gmc.errors import UsageError
 
 VERSION_0_SHARE = "delay/version_0_rate_share_so_far"
 """The metric: share of the learning rate summed over all updates so far that fell on groups of version 0."""
@@ -89,14 +91,10 @@ def forecast(delays: DelayModel, prompts: int, group_size: int, rate_of: Callabl
 
 def warning(share: float, spec: str) -> str:
     """What is said of a run that is mostly offline, with the cure. spec: its --delay."""
-    cure = "plan more --updates, or give a shorter delay, so that later versions make most of the rollouts"
-    if spec == "live":
-        cure = "plan more --updates: followers begin with version 0 and move on with the policy"
-    if spec.isdecimal():
-        cure = (
-            f"use --delay ramp:{spec}, which reaches the delay {spec} at update {2 * int(spec)} while the policy moves on, and "
-            "plan more updates than that"
-        )
+    try:
+        cure = delay_class(spec).less_offline(arguments_of(spec))
+    except UsageError:  # `gmc status` where the package that brought the delay is not installed
+        cure = DelayModel.less_offline(Arguments(spec, "", ()))
     return (
         f"{share:.1%} of the learning rate, summed over updates, falls on rollouts of version 0 (--delay {spec}): mostly "
         f"offline training on one frozen policy, which says little about staleness; {cure}"

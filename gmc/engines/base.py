@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # to know that an engine is there takes neither torch nor tra
 
     from gmc.models import LanguageModel
 
-__all__ = ["Completion", "Engine", "Ongoing", "Partial", "Sampling"]
+__all__ = ["Completion", "Engine", "Ongoing", "Partial", "Responder", "Sampling"]
 
 
 @dataclass(frozen=True)
@@ -73,42 +73,11 @@ class Ongoing(Protocol):
         ...
 
 
-class Engine(ABC):
-    """Samples groups of responses. One engine holds one policy at a time.
+class Responder(ABC):
+    """Samples groups of responses, with whatever policy it holds: an engine, or what stands in for one."""
 
-    An engine is a plug-in: a class that a distribution registers under its `name` in the entry-point group `gmc.engines`.
-    name: as `rollout.engine`; summary: one line; version: of what samples. shares_weights: whether it samples with the
-    trainer's own tensors; if not, each new policy goes through `load_weights`. extends: whether it has `extend` and `flight`.
-    takes_adapters: whether `load_weights` takes those of a model that has an adapter. weight_transfers: the values of
-    `rollout.weight_transfer` that it knows. own_processes: whether it starts
-    processes, which torchrun's environment confuses. seedable: whether seeds decide what is sampled, so that a resumed run
-    samples the same responses. at_once: calls of `begin` that move on together.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    shares_weights: ClassVar[bool]
-    takes_adapters: ClassVar[bool] = False
-    weight_transfers: ClassVar[tuple[str, ...]] = ("folder",)
-    own_processes: ClassVar[bool] = False
-    seedable: ClassVar[bool] = True
-    extends: ClassVar[bool] = False
-    at_once: ClassVar[int] = 1
-
-    version: str
     context_tokens: int | None = None
     """Longest prompt and response together, in tokens; None where the engine sets no limit."""
-
-    @classmethod
-    def build(
-        cls, settings: RunSettings, model: "LanguageModel", *, compute_dtype: "torch.dtype | None", log_file: Path
-    ) -> "Engine":
-        """The engine that the settings describe, holding the model's weights.
-
-        compute_dtype: of its arithmetic, None for float32; log_file: takes what it prints, if it prints. Raises `UsageError`
-        when something it needs is not installed.
-        """
-        raise NotImplementedError(f"{cls.__name__} is not built from settings")
 
     @abstractmethod
     def generate(
@@ -126,6 +95,70 @@ class Engine(ABC):
         the same call on the same machine it is the same, byte for byte. `progress` is called with the number of newly
         finished responses. Raises `UsageError` for a prompt that leaves no room in the model's context.
         """
+
+    def resume(
+        self, contexts: Sequence[Sequence[int]], *, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One further turn of each of these texts: at most `limits[i]` tokens behind `contexts[i]`, drawn by `seeds[i]`.
+
+        `sampling.max_tokens` does not count, and a context has room for its limit. The default samples all with the largest
+        limit that their contexts leave room for and cuts each at its own, which draws from the same distribution: what comes
+        before a cut does not depend on it. An engine that can limit each text by itself, or that holds the contexts already,
+        does better to say so here.
+        """
+        completions: dict[int, Completion] = {}
+        while left := [index for index in range(len(contexts)) if index not in completions]:
+            tokens = max(limits[index] for index in left)
+            room = self.context_tokens
+            # The text of the largest limit has room for it, so there is always one.
+            together = [index for index in left if room is None or len(contexts[index]) + tokens <= room]
+            groups = self.generate(
+                [contexts[index] for index in together],
+                group_size=1,
+                sampling=replace(sampling, max_tokens=tokens),
+                seeds=[seeds[index] for index in together],
+            )
+            for index, (completion,) in zip(together, groups, strict=True):
+                completions[index] = completion.cut(limits[index])
+        return [completions[index] for index in range(len(contexts))]
+
+
+class Engine(Responder):
+    """Samples groups of responses. One engine holds one policy at a time.
+
+    An engine is a plug-in: a class that a distribution registers under its `name` in the entry-point group `gmc.engines`.
+    name: as `rollout.engine`; summary: one line; version: of what samples. shares_weights: whether it samples with the
+    trainer's own tensors; if not, each new policy goes through `load_weights`. extends: whether it has `extend` and `flight`.
+    takes_adapters: whether `load_weights` takes those of a model that has an adapter. weight_transfers: the values of
+    `rollout.weight_transfer` that it knows. takes_memory_share: whether it takes `rollout.gpu_memory_share` of the
+    GPU that this process trains on. own_processes: whether it starts processes, which torchrun's environment confuses.
+    seedable: whether seeds decide what is sampled, so that a resumed run samples the same responses. at_once: calls of `begin`
+    that move on together.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    shares_weights: ClassVar[bool]
+    takes_adapters: ClassVar[bool] = False
+    weight_transfers: ClassVar[tuple[str, ...]] = ("folder",)
+    takes_memory_share: ClassVar[bool] = False
+    own_processes: ClassVar[bool] = False
+    seedable: ClassVar[bool] = True
+    extends: ClassVar[bool] = False
+    at_once: ClassVar[int] = 1
+
+    version: str
+
+    @classmethod
+    def build(
+        cls, settings: RunSettings, model: "LanguageModel", *, compute_dtype: "torch.dtype | None", log_file: Path
+    ) -> "Engine":
+        """The engine that the settings describe, holding the model's weights.
+
+        compute_dtype: of its arithmetic, None for float32; log_file: takes what it prints, if it prints. Raises `UsageError`
+        when something it needs is not installed.
+        """
+        raise NotImplementedError(f"{cls.__name__} is not built from settings")
 
     def begin(
         self, prompts: Sequence[Sequence[int]], *, group_size: int, sampling: Sampling, seeds: Sequence[int]
@@ -154,32 +187,6 @@ class Engine(ABC):
     def flight(self, partials: Sequence[Partial], *, sampling: Sampling) -> Ongoing:
         """All these responses in one decoding batch; they are changed in place. Raises `UsageError` when they do not fit."""
         raise NotImplementedError(f"engine {self.name} does not extend responses")
-
-    def resume(
-        self, contexts: Sequence[Sequence[int]], *, limits: Sequence[int], sampling: Sampling, seeds: Sequence[int]
-    ) -> list[Completion]:
-        """One further turn of each of these texts: at most `limits[i]` tokens behind `contexts[i]`, drawn by `seeds[i]`.
-
-        `sampling.max_tokens` does not count, and a context has room for its limit. The default samples all with the largest
-        limit that their contexts leave room for and cuts each at its own, which draws from the same distribution: what comes
-        before a cut does not depend on it. An engine that can limit each text by itself, or that holds the contexts already,
-        does better to say so here.
-        """
-        completions: dict[int, Completion] = {}
-        while left := [index for index in range(len(contexts)) if index not in completions]:
-            tokens = max(limits[index] for index in left)
-            room = self.context_tokens
-            # The text of the largest limit has room for it, so there is always one.
-            together = [index for index in left if room is None or len(contexts[index]) + tokens <= room]
-            groups = self.generate(
-                [contexts[index] for index in together],
-                group_size=1,
-                sampling=replace(sampling, max_tokens=tokens),
-                seeds=[seeds[index] for index in together],
-            )
-            for index, (completion,) in zip(together, groups, strict=True):
-                completions[index] = completion.cut(limits[index])
-        return [completions[index] for index in range(len(contexts))]
 
     def batches_at_once(self, rows: int) -> int:
         """How many launch batches of so many responses are best sampled in one call, where several are wanted of one policy.

@@ -36,6 +36,7 @@ class VllmEngine(Engine):
     summary = "vLLM, with its own copy of the weights"
     shares_weights = False
     takes_adapters = True
+    takes_memory_share = True
     own_processes = True
     at_once = 2
 

@@ -109,7 +109,7 @@ def _over(settings: RunSettings, ranks: int | None, *, free: bool) -> Sequence[i
 def check_engine_share(settings: RunSettings, capacity: int | None) -> None:
     """Raise `UsageError`, with the arithmetic, when an engine's own copy on this GPU leaves training too little."""
     elsewhere = delay_class(settings.delay).live or bool(settings.rollout.devices)
-    if capacity is None or elsewhere or load_engine(settings.rollout.engine).shares_weights:
+    if capacity is None or elsewhere or not load_engine(settings.rollout.engine).takes_memory_share:
         return
     train = settings.train
     plan = _plan(settings, build_rule(settings), train.tokens_per_micro_batch, train.activation_checkpointing, capacity, 1)
@@ -132,12 +132,13 @@ def _plan(settings: RunSettings, rule: Estimator, budget: int, checkpointing: bo
     model, dtype = settings.model, settings.model.compute_dtype
     size, saved, layer = _counted(model.source, model.trust_remote_code, dtype, checkpointing)
     tokens = max(budget, settings.rollout.max_tokens)
-    words, shares = size.parameters, load_engine(settings.rollout.engine).shares_weights
+    words, engine = size.parameters, load_engine(settings.rollout.engine)
     moments = 8 * words if settings.optimizer.name == "adamw" else 2 * words + 8 * words // 256
     kept = 4 * words * ((rule.anchor_lag + 2 if rule.anchor_lag else 0) + (type(rule).gradient is not Estimator.gradient))
     activations = saved.of(tokens) + layer.of(tokens)
     if ranks > 1:  # weights are cast when they are gathered, so none of their casts is kept
         activations -= saved.fixed + layer.fixed
+    here = not settings.rollout.devices
     parts = {
         "weights": 4 * words // ranks,
         "gradients": 4 * words // ranks,
@@ -146,11 +147,11 @@ def _plan(settings: RunSettings, rule: Estimator, budget: int, checkpointing: bo
         "gathered": _gathered(size, dtype) if ranks > 1 else 0,
         "activations": activations,
         "logits": 3 * CHUNK_BYTES["cuda"],
-        "engine": 0 if shares or settings.rollout.devices else int(settings.rollout.gpu_memory_share * capacity),
+        "engine": int(settings.rollout.gpu_memory_share * capacity) if engine.takes_memory_share and here else 0,
         "reserve": RESERVE,
     }
     used = {name: part for name, part in parts.items() if part}
-    sampling = _cache_bytes(settings, capacity) if shares and not settings.rollout.devices else 0
+    sampling = _cache_bytes(settings, capacity) if engine.shares_weights and here else 0
     if sampling and ranks > 1:
         sampling += _whole_copy(size, dtype)
     return MemoryPlan(used, sampling, budget, tokens, checkpointing, capacity, ranks)

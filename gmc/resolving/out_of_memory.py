@@ -9,6 +9,7 @@ from types import TracebackType
 import torch
 
 from gmc.config.settings import RunSettings
+from gmc.engines.registry import load_engine
 from gmc.errors import GmcError
 from gmc.resolving.memory import GIB
 
@@ -72,7 +73,7 @@ def _cure(settings: RunSettings, phase: Phase) -> str:
         return "a GPU that nothing else uses, or several of them: torchrun and --set train.sharding=full"
     if phase is Phase.STEP:
         return "--resume and --set optimizer.name=adamw8bit, or under torchrun --set train.sharding=full"
-    if phase is Phase.SAMPLING and rollout.engine == "vllm":
+    if phase is Phase.SAMPLING and load_engine(rollout.engine).takes_memory_share:
         return f"--resume and --set rollout.gpu_memory_share={rollout.gpu_memory_share / 2:.2g}"
     if phase is Phase.SAMPLING:
         return f"--resume and --set rollout.prompts={max(rollout.prompts // 2, 1)} or a smaller rollout.max_tokens"

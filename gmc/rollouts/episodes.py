@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gmc.config.sampling import Sampling
-from gmc.engines.base import Completion, Engine
+from gmc.engines.base import Completion, Responder
 from gmc.environments.base import ASSISTANT, Environment, Episode, Turn
 from gmc.environments.limits import called
 from gmc.rewards.base import Message, Reward, Sample, Score
@@ -94,7 +94,7 @@ def one_turn(asked: Asked, completion: Completion, text: str) -> Play:
 class Player:
     """What plays the episodes of one call of `respond`. sampling: its `max_tokens` are those of all turns of one response."""
 
-    engine: Engine
+    engine: Responder
     tokenizer: "PreTrainedTokenizerBase"
     environment: Environment
     reward: Reward

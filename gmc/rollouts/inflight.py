@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from gmc.delays.base import GroupRef
-from gmc.delays.inflight import InflightDelay
+from gmc.delays.base import FlightClock, GroupRef
 from gmc.engines.base import Engine
 from gmc.errors import DataError, UsageError
 from gmc.rollouts import flying
@@ -38,7 +37,7 @@ class InflightSource(RolloutSource):
     def __init__(
         self,
         store: RolloutStore,
-        clock: InflightDelay,
+        clock: FlightClock,
         maker: RolloutMaker,
         *,
         spec: str,

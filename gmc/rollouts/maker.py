@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from gmc import __version__
 from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class
-from gmc.engines.base import Completion, Engine
+from gmc.engines.base import Completion, Engine, Responder
 from gmc.environments.base import Environment
 from gmc.environments.limits import close_environment
 from gmc.errors import GmcError
@@ -133,7 +133,7 @@ class RolloutMaker:
 
     def _sample(
         self,
-        engine: Engine,
+        engine: Responder,
         batch: int,
         version: int,
         problems: Mapping[int, int],
@@ -173,7 +173,7 @@ class RolloutMaker:
             for place in self.parameters.ranks.share([1] * len(numbers))
         }
 
-    def _engine_for(self, batch: int, version: int) -> Engine:
+    def _engine_for(self, batch: int, version: int) -> Responder:
         """What samples a batch's own prompts: of the initial policy several batches at once."""
         if version or self._together.size == 1:
             return self.engine

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gmc.config.sampling import Sampling
-from gmc.engines.base import Completion, Engine
+from gmc.engines.base import Completion, Responder
 from gmc.environments.base import Environment
 from gmc.environments.single import Single
 from gmc.rewards.base import Reward, Score
@@ -37,7 +37,7 @@ class Response:
 
 
 def respond(
-    engine: Engine,
+    engine: Responder,
     tokenizer: "PreTrainedTokenizerBase",
     reward: Reward,
     asked_P: Sequence[Asked],

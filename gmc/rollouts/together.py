@@ -1,11 +1,9 @@
 """Batches of the initial policy that one call of the engine samples: many of them come before the first update."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
-from gmc.engines.base import Completion, Engine, Sampling
+from gmc.engines.base import Completion, Responder, Sampling
 
 Groups = list[list[Completion]]
 """Completions of each of a batch's groups."""
@@ -35,14 +33,10 @@ class Together:
         return self._waiting.pop(batch)
 
 
-class WithNeighbors(Engine):
+class WithNeighbors(Responder):
     """Stands in for `engine` while one batch is made, and samples those that belong together with it."""
 
-    name = "with neighbors"
-    summary = "several batches at once"
-    shares_weights = True
-
-    def __init__(self, engine: Engine, together: Together, batch: int, asking: Asking) -> None:
+    def __init__(self, engine: Responder, together: Together, batch: int, asking: Asking) -> None:
         self._engine, self._together, self._batch, self._asking = engine, together, batch, asking
 
     def generate(
@@ -72,10 +66,3 @@ class WithNeighbors(Engine):
         if progress:
             progress(sum(map(len, completions)))
         return completions
-
-    def load_weights(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """The engine is its owner's to load."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """The engine is its owner's to close."""

@@ -86,8 +86,8 @@ def check_delay(
 
     It checks: the declarations; that bad arguments are refused; that every group is used by at most `uses` updates, P an
     update, none of a later version than the update starts from, and launched · uses = trained + waiting; that times are
-    ordered; that it decides the same again; and that a model that takes over another's state goes on like it, also when more
-    updates are planned.
+    ordered; that a model in flight, and no other, has a clock for it; that it decides the same again; and that a model that
+    takes over another's state goes on like it, also when more updates are planned.
 
     prompts, group_size: P and G; shards: what is on disk, for a model that needs it. Raises `AssertionError` listing every
     check that failed.
@@ -148,6 +148,16 @@ def _launches(subject: _Subject) -> None:
     assert model.first_launches in (None, first), f"first_launches is {model.first_launches}, and {first} batches are launched"
 
 
+def _in_flight(subject: _Subject) -> None:
+    try:
+        clock = subject.fresh().flight_clock()
+    except ValueError:
+        assert not subject.delay.in_flight, "it declares in_flight and has no flight_clock"
+        return
+    assert subject.delay.in_flight, "it has a flight_clock and does not declare in_flight"
+    assert not clock.has_begun, "the clock of a new model has begun"
+
+
 def _repeats(subject: _Subject) -> None:
     assert subject.drive() == subject.drive(), "two models of one seed decide differently for the same lengths"
 
@@ -188,6 +198,7 @@ CHECKS: dict[str, Callable[[_Subject], None]] = {
     "arguments": _arguments,
     "conservation": _conservation,
     "launches": _launches,
+    "in flight": _in_flight,
     "determinism": _repeats,
     "state": _state,
     "more updates": _longer,

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from gmc.config.settings import RunSettings
-from gmc.delays.inflight import InflightDelay
 from gmc.delays.registry import delay_class
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
@@ -148,8 +147,7 @@ def _inflight(place: Place, updater: Updater, imports: Imports | None) -> Inflig
         raise UsageError(
             f"--delay {settings.delay} with rollout.devices: it samples where it trains; leave rollout.devices out"
         )
-    clock = build_delay(settings, updater.planned_updates)
-    assert isinstance(clock, InflightDelay)
+    clock = build_delay(settings, updater.planned_updates).flight_clock()
     return InflightSource(place.store, clock, _maker(place, updater), spec=settings.delay, stopping=place.stopping)
 
 
