@@ -4,9 +4,12 @@ import os
 import signal
 import sys
 
+from gmc.lifeline import stop_with_launcher
+
 
 def main() -> None:
     """Run the command line. Until it is loaded, Ctrl-C ends the process without a word, as it does any program."""
+    stop_with_launcher()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

@@ -1,10 +1,12 @@
-"""A pipe that ends a helper process when the process that started it is gone, however that died and whatever the helper does.
+"""How a process ends when the one that started it is gone: helpers by a pipe, the ranks of torchrun by the kernel's signal.
 
-The starter keeps one end open and never writes. When the kernel closes it, Linux kills the helper's process group: code that
-hangs, even in C, cannot delay that. PR_SET_PDEATHSIG would be shorter, but it fires when the starting thread ends. Elsewhere a
-thread waits for the end of the pipe, which needs Python to go on.
+A helper ends however its starter died and whatever it does itself. The starter keeps one end of a pipe open and never writes.
+When the kernel closes it, Linux kills the helper's process group: code that hangs, even in C, cannot delay that.
+PR_SET_PDEATHSIG would be shorter, but it fires when the starting thread ends. Elsewhere a thread waits for the end of the pipe,
+which needs Python to go on.
 """
 
+import ctypes
 import fcntl
 import os
 import select
@@ -14,6 +16,11 @@ import threading
 
 VARIABLE = "GMC_LIFELINE"
 """Environment variable: the helper's end of the pipe."""
+
+TORCHRUN_ITSELF = "TORCHELASTIC_RUN_ID"
+"""What torchrun puts into the environment of each process it starts, and other launchers do not."""
+
+_PR_SET_PDEATHSIG = 1
 
 
 class Lifeline:
@@ -47,6 +54,15 @@ def hold_on() -> None:
             _end()
     else:
         threading.Thread(target=_wait, args=(reader,), daemon=True).start()
+
+
+def stop_with_launcher() -> None:
+    """Ask the kernel for SIGTERM when torchrun dies, however that dies: nobody could stop its ranks any more, and they hold the
+    run and the GPUs. Linux alone has this. Not asked for under another launcher: the signal comes when the thread ends that
+    started this process, which with torchrun is the main one. Called before torch is imported, which takes seconds.
+    """
+    if sys.platform.startswith("linux") and TORCHRUN_ITSELF in os.environ:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _wait(reader: int) -> None:

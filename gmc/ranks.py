@@ -6,11 +6,8 @@ files and speaks.
 """
 
 import atexit
-import ctypes
 import gc
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,21 +17,21 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from gmc.errors import GmcError
+from gmc.lifeline import stop_with_launcher
 
 T = TypeVar("T")
 
 TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 """What torchrun puts into the environment of each process it starts."""
 
-TORCHRUN_ITSELF = "TORCHELASTIC_RUN_ID"
-"""And what other launchers do not."""
-
-_PR_SET_PDEATHSIG = 1
-
 PATIENCE = timedelta(days=7)
 """Ranks wait for a rank 0 that waits for followers; torchrun, not a clock, ends them when one of them fails."""
+
+JOIN = timedelta(minutes=15)
+"""But they meet within this, or not at all: torchrun starts all of them at once, and may be gone before they can hear of it."""
 
 
 class RankError(GmcError):
@@ -147,8 +144,8 @@ def joined_ranks() -> Iterator[Ranks]:
     if coming_ranks() == 1:
         yield ALONE
         return
-    _stop_with_launcher()
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=PATIENCE)
+    stop_with_launcher()
+    _join()
     # An error that is on its way out holds frames, and they the groups; by then it is gone.
     atexit.register(gc.collect)
     try:
@@ -162,13 +159,20 @@ def joined_ranks() -> Iterator[Ranks]:
         gc.collect()
 
 
-def _stop_with_launcher() -> None:
-    """Ask the kernel for SIGTERM when torchrun dies, however that dies: nobody could stop its ranks any more, and they hold the
-    run and the GPUs. Linux alone has this. Not asked for under another launcher: the signal comes when the thread ends that
-    started this process, which with torchrun is the main one.
-    """
-    if sys.platform.startswith("linux") and TORCHRUN_ITSELF in os.environ:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+def _join() -> None:
+    """Meet the other ranks. Raises `RankError` when they, or torchrun, are not there within `JOIN`."""
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    try:
+        store, rank, count = next(rendezvous("env://", timeout=JOIN))
+        store.set_timeout(PATIENCE)  # groups of NCCL meet there when they are first used, which may be after days
+        own = dist.PrefixStore("default_pg", store)  # type: ignore[attr-defined]  # torch does not list it
+        dist.init_process_group(backend, store=own, rank=rank, world_size=count, timeout=PATIENCE)
+    except dist.DistError as error:
+        reason, where = str(error).strip().splitlines()[0], f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise RankError(
+            f"rank {os.environ['RANK']} did not reach the other ranks at {where} within {JOIN.total_seconds() / 60:g} minutes; "
+            f"does torchrun still run there? ({reason})"
+        ) from error
 
 
 @contextmanager
