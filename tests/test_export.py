@@ -20,6 +20,8 @@ from gmc.cli.app import app
 from gmc.config.sampling import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.errors import UsageError
+from gmc.evaluation.asking import resolve_request
+from gmc.evaluation.request import Request
 from gmc.evaluation.subjects import model_candidate
 from gmc.export.license import license_of
 from gmc.export.public import public_name, public_settings, public_text
@@ -132,6 +134,39 @@ def test_the_snippet_of_the_card_runs_and_says_what_gmc_says(tmp_path, monkeypat
     assert said == greedy(tmp_path / "out", template_id, max_tokens)
     if template_id == "arithmetic-v1":
         assert said == r"\boxed{42}"
+
+
+def generation(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "generation_config.json").read_text()))
+
+
+def test_whoever_loads_an_export_samples_as_training_did(tmp_path):
+    model = load_model("embedded")
+    model.network.generation_config.update(temperature=0.6, do_sample=True, top_p=0.9, repetition_penalty=1.2)
+    run = make_run(tmp_path / "run", model, "rollout.temperature=0.7", "rollout.max_tokens=3")
+    gmc.export_policy(run, tmp_path / "out")
+    sampling = {"do_sample": True, "temperature": 0.7, "top_k": 0, "top_p": 1.0, "max_new_tokens": 3}
+    said = generation(tmp_path / "out")
+    said.pop("transformers_version")
+    assert said == {"eos_token_id": [1], "pad_token_id": 0, **sampling}
+    prompt = torch.tensor([[5, 6, 7, 8, 9]])
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert loaded.generate(prompt, eos_token_id=None).shape == (1, 5 + 3)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "holds what training sampled with: temperature 0.7, no top-k or top-p, at most 3 new tokens" in card
+
+
+def test_an_export_is_evaluated_in_the_length_of_its_training(tmp_path):
+    run = make_run(tmp_path / "run", None, "rollout.max_tokens=17")
+    gmc.export_policy(run, tmp_path / "out")
+    flags = {"model": str(tmp_path / "out"), "bench": None}
+    _, settings = resolve_request(Request(), None, flags=flags)
+    assert (settings.eval.max_tokens, settings.origins["eval.max_tokens"]) == (17, "generation_config.json")
+    _, settings = resolve_request(Request(), None, flags=flags | {"max_tokens": 40})
+    assert settings.eval.max_tokens == 40
+    (tmp_path / "out" / "gmc.json").unlink()  # somebody else's model: its own length may be an example's
+    _, settings = resolve_request(Request(), None, flags=flags)
+    assert settings.eval.max_tokens == 4096
 
 
 def test_the_card_says_how_the_policy_was_made(tmp_path):
@@ -282,6 +317,7 @@ def test_an_adapter_alone_names_what_it_belongs_to(tmp_path, monkeypatch):
     plan = gmc.export_policy(run, tmp_path / "out")
     assert any("--merge exports the whole model" in note for note in plan.notes)
     assert "library_name: peft" in plan.card
+    assert "An adapter takes the generation settings of the model under it" in plan.card
     assert run_code(tmp_path / "out", monkeypatch) == greedy(tmp_path / "out", "arithmetic-v1", 64)
     named = gmc.export_policy(run, tmp_path / "named", base="me/start")
     assert json.loads((tmp_path / "named" / "adapter_config.json").read_text())["base_model_name_or_path"] == "me/start"
@@ -296,6 +332,7 @@ def test_a_merged_adapter_is_a_model_of_its_own(tmp_path, monkeypatch):
     plan = gmc.export_policy(run, tmp_path / "out", merge=True)
     assert "library_name: transformers" in plan.card
     assert not list((tmp_path / "out").glob("adapter_*"))
+    assert generation(tmp_path / "out")["max_new_tokens"] == 64
     exported = model_candidate(str(tmp_path / "out"))
     exported.require_intact()
     assert exported.subject(load_model(tmp_path / "out"), "float32").version == 5

@@ -47,7 +47,7 @@ def summarize(run: RunDirectory) -> Table:
     table.add_row("time", f"{seconds / 60:.1f} minutes, sampling included" if seconds >= 60 else f"{seconds:.0f} s")
     table.add_row("policies", str(run.policies))
     table.add_row("metrics", str(run.metrics))
-    table.add_row("next", f"gmc eval --run {run.path} --base   (this policy beside the untrained one)")
+    table.add_row("next", f"gmc eval --run {run.path} --base   (beside the untrained model)")
     return table
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from gmc.config.flags import EVAL_SETTING_OF, flag_names, settings_of_flags
+from gmc.config.layers import Layers
 from gmc.config.settings import RunSettings
 from gmc.errors import UsageError
 from gmc.evaluation.request import Request
 from gmc.resolving.earlier import earlier_settings
 from gmc.resolving.resolve import resolve_settings
+from gmc.store.generation import GENERATION_FILE, trained_length
+from gmc.store.policies import INFO_FILE
 
 
 def resolve_request(
@@ -34,11 +37,20 @@ def resolve_request(
         raise UsageError("--base and --policy belong to a run, not to --model")
     if request.problems is not None and flags.get("bench") is None:
         flags = {**flags, "bench": []}
-    earlier = None if run is None else earlier_settings(run, resume=False, overwrite=False)
+    earlier = _exported(str(flags["model"])) if by_model else None
+    earlier = earlier if run is None else earlier_settings(run, resume=False, overwrite=False)
     resolved = resolve_settings(
         earlier=earlier,
         flags=settings_of_flags(flags, EVAL_SETTING_OF) | dict(settings or {}),
         flag_names=flag_names(EVAL_SETTING_OF),
         assignments=assignments,
     )
-    return replace(request, trained=earlier is not None and bool(earlier.values)), resolved
+    return replace(request, trained=run is not None and earlier is not None and bool(earlier.values)), resolved
+
+
+def _exported(model: str) -> Layers:
+    """What an exported policy says of itself: how long the responses of its training were."""
+    layers, length = Layers(), trained_length(Path(model))
+    if length is not None and (Path(model) / INFO_FILE).is_file():
+        layers.set("eval.max_tokens", length, GENERATION_FILE)
+    return layers

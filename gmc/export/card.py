@@ -198,7 +198,21 @@ def _use(facts: CardFacts) -> str:
         else ""
     )
     needs = "Needs `pip install transformers torch" + (" peft`.\n\n" if facts.adapter else "`.\n\n")
-    return f"## Use\n\n{needs}````python\n{facts.code}````{turns}"
+    return f"## Use\n\n{needs}````python\n{facts.code}````\n\n{_sampling(facts)}{turns}"
+
+
+def _sampling(facts: CardFacts) -> str:
+    """What those do who load the policy and say nothing of sampling."""
+    rollout = facts.settings["rollout"]
+    trained = f"temperature {rollout['temperature']:g}, no top-k or top-p, at most {rollout['max_tokens']} new tokens"
+    if facts.adapter:
+        return f"Training sampled with {trained}. An adapter takes the generation settings of the model under it: pass these."
+    stop = " Stop strings cannot stand there; give them, as the code above does." if facts.template.stop else ""
+    return (
+        f"`generation_config.json` holds what training sampled with: {trained}, and every id that ends a response. "
+        f"transformers and vLLM take it where nothing else is asked.{stop} `vllm serve` also lets no request have more tokens; "
+        "`--generation-config vllm` lifts that."
+    )
 
 
 def _settings(facts: CardFacts) -> str:

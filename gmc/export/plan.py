@@ -3,12 +3,12 @@
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gmc.errors import DataError, UsageError
+from gmc.errors import UsageError
 from gmc.export.card import CardFacts, model_card, settings_toml
 from gmc.export.choice import Chosen, choose_policy
 from gmc.export.license import license_of
@@ -17,7 +17,8 @@ from gmc.export.snippet import snippet
 from gmc.loading.adapter import adapter_base, is_adapter
 from gmc.loading.folder import ADAPTER
 from gmc.problems.templates import get_template
-from gmc.store.files import READY, checksum, read_json, strict_json, write_json
+from gmc.store.files import READY, checksum, write_json
+from gmc.store.generation import CONFIG_FILE, GENERATION_FILE, as_in_training, end_ids_of, table
 from gmc.store.logs import read_metrics
 from gmc.store.policies import INFO_FILE, PolicyInfo, intact_policy, require_readable
 from gmc.store.run_directory import RunDirectory
@@ -42,12 +43,13 @@ class ExportFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """An export to be made. files: all but merged weights; merge: whether an adapter goes into the weights under it; notes:
-    what whoever exports should know, a line each."""
+    """An export to be made. files: all but merged weights; rollout: the run's settings of rollouts; merge: whether an adapter
+    goes into the weights under it; notes: what whoever exports should know, a line each."""
 
     chosen: Chosen
     card: str
     files: tuple[ExportFile, ...]
+    rollout: Mapping[str, Any]
     merge: bool
     notes: tuple[str, ...]
 
@@ -64,7 +66,7 @@ class Plan:
             yield self.files
             return
         with tempfile.TemporaryDirectory() as folder:
-            _save_merged(self.chosen.path, Path(folder), self._info)
+            _save_merged(self.chosen.path, Path(folder), self._info, self.rollout)
             made = tuple(ExportFile(path.name, path) for path in sorted(Path(folder).iterdir()))
             own = {file.name for file in made}
             yield (*made, *(file for file in self.files if file.name not in own))
@@ -111,10 +113,26 @@ def plan_export(
         private=(own["problems"]["source"], own["model"]["source"], info.base_model),
     )
     card = model_card(facts)
-    files = tuple(
-        _files(chosen.path, replace(info, base_model=public_name(start)), card, settings_toml(settings), "" if merge else under)
-    )
-    return Plan(chosen, card, files, merge, tuple(_notes(facts, under)))
+    info = replace(info, base_model=public_name(start))
+    made = {CARD_FILE: card, SETTINGS_FILE: settings_toml(settings), INFO_FILE: _json(asdict(info))}
+    if not adapter:
+        made[GENERATION_FILE] = _json(_generation(chosen.path, own))
+    files = tuple(_files(chosen.path, made, "" if merge else under))
+    return Plan(chosen, card, files, settings["rollout"], merge, tuple(_notes(facts, under)))
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _generation(path: Path, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The generation config of a whole model, with every id that ended a response in training."""
+    from gmc.models import load_tokenizer
+
+    there = table(path / GENERATION_FILE) if (path / GENERATION_FILE).is_file() else {}
+    tokenizer = load_tokenizer(path, trust_remote_code=bool(own["model"].get("trust_remote_code")))
+    named = (there.get("eos_token_id"), table(path / CONFIG_FILE).get("eos_token_id"), tokenizer.eos_token_id)
+    return as_in_training(there, end_ids_of(*named), own["rollout"])
 
 
 def _snippet(settings: dict[str, Any], repository: str) -> str:
@@ -135,23 +153,15 @@ def _weights(path: Path, adapter: bool, merge: bool) -> str:
         return "an adapter merged into its model, float32"
     if adapter:
         return "the adapter alone, float32"
-    stored = _table(path / "config.json")
+    stored = table(path / CONFIG_FILE)
     return str(stored.get("dtype") or stored.get("torch_dtype") or "float32")
 
 
-def _table(path: Path) -> dict[str, Any]:
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: not a JSON object; publish the policy again, or export another")
-    return content
-
-
-def _files(path: Path, info: PolicyInfo, card: str, settings: str, under: str) -> Iterator[ExportFile]:
-    """Every file but merged weights. under: the model that an adapter belongs to, "" where none is written."""
-    made = {CARD_FILE: card, SETTINGS_FILE: settings, INFO_FILE: strict_json(asdict(info)) + "\n"}
+def _files(path: Path, made: Mapping[str, str], under: str) -> Iterator[ExportFile]:
+    """Every file but merged weights. made: in place of the policy's own; under: the model that an adapter belongs to, "" where
+    none is written."""
     if under:
-        config = _table(path / ADAPTER)
-        made[ADAPTER] = json.dumps({**config, "base_model_name_or_path": under}, indent=2) + "\n"
+        made = {**made, ADAPTER: _json({**table(path / ADAPTER), "base_model_name_or_path": under})}
     merged = is_adapter(path) and not under
     for name, text in made.items():
         yield ExportFile(name, text.encode())
@@ -176,7 +186,7 @@ def _notes(facts: CardFacts, under: str) -> Iterator[str]:
         yield f"the starting model is known as {public_name(facts.base)} only; --base NAME says what others call it"
 
 
-def _save_merged(path: Path, folder: Path, info: PolicyInfo) -> None:
+def _save_merged(path: Path, folder: Path, info: PolicyInfo, rollout: Mapping[str, Any]) -> None:
     """The model of an adapter's folder with the adapter in its weights, as a Hugging Face folder whose record is of these."""
     from gmc.models import load_model, weights_hash
     from gmc.store.policies import save_network
@@ -187,5 +197,7 @@ def _save_merged(path: Path, folder: Path, info: PolicyInfo) -> None:
     model.network, model.adapter = model.adapter.merge_and_unload(), None
     save_network(model, folder)
     model.tokenizer.save_pretrained(folder)
+    there = folder / GENERATION_FILE
+    there.write_text(_json(as_in_training(table(there) if there.is_file() else {}, model.end_token_ids, rollout)), "utf-8")
     files = {file.name: checksum(file) for file in sorted(folder.glob("*.safetensors"))}
     write_json(folder / INFO_FILE, asdict(replace(info, weights_hash=weights_hash(model.weights()), files=files)))
