@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
+from gmc.cli.estimators import Level
+from gmc.estimators.base import Scope
 from gmc.estimators.errors import UnknownEstimatorError
 from gmc.estimators.registry import list_estimators
 
@@ -37,6 +40,24 @@ def test_tables_fit_80_columns(command):
     lines = run(*command).stdout.splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert not any("…" in line for line in lines if "--set estimator.…" not in line), "a cell was cut off"
+
+
+@pytest.mark.unit
+def test_the_list_can_be_narrowed_by_text_and_by_scope():
+    def names(*arguments):
+        return {rule["name"] for rule in json.loads(run("list", *arguments, "--json").stdout)["estimators"]}
+
+    assert get_args(Level) == get_args(Scope)
+    everything = names()
+    by_scope = {scope: names("--scope", scope) for scope in get_args(Scope)}
+    assert set.union(*by_scope.values()) == everything
+    assert sum(map(len, by_scope.values())) == len(everything)
+    assert "gmc" in by_scope["group"]
+    assert names("GMC") >= {"gmc", "token-gmc"}
+    assert names("truncated", "--scope", "group") == names("truncated") & by_scope["group"] == {"group-truncated", "vcpo"}
+    nothing = run("list", "no such words", "--scope", "batch")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "'no such words' in its name or summary and the scope batch" in nothing.stderr
 
 
 @pytest.mark.unit

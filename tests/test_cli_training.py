@@ -78,7 +78,8 @@ def test_what_is_sampled_first_has_a_bar_of_its_own(bars, capsys):
     assert (sampling.name, sampling.total, sampling.done, sampling.open) == ("sample", 128, 128, False)
     assert (training.name, training.total, training.done) == ("train", 10, 2)
     assert training.notes[1].startswith("reward 0.50  delay 3  sampling: 64")  # the reward stays in view
-    assert "responses to sample before the first update: 128" in capsys.readouterr().err
+    written = " ".join(capsys.readouterr().err.split())
+    assert "responses to sample before the first update: 128, by the policy that training starts from" in written
 
 
 def test_a_resumed_run_starts_where_it_was(bars):

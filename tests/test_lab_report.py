@@ -21,6 +21,7 @@ from gmc.lab.report_contents import asked_text
 from gmc.lab.report_input import _runs_below, read_input
 from gmc.lab.report_numbers import differences, interquartile_mean, middle_of_many, over
 from gmc.lab.results import ResultsFile
+from gmc.lab.results_of_run import collect_run
 from gmc.lab.sweep_plan import Planner
 from gmc.store.run_directory import RunDirectory
 from tests.sweep_files import make_record, make_sweep, score_record
@@ -206,7 +207,7 @@ def test_the_page_stands_alone_and_every_plot_says_how_to_read_it(tmp_path):
     page.feed(text)
     assert page.open == []
     assert page.loaded == []
-    figures = ["curve-0", "reward-0", "forest", "tuning-0", "tuning-1", "stability", "ess", "removed"]
+    figures = ["curve-0", "reward-0", "forest", "tuning-0", "tuning-1", "stability", "ess", "removed", "delay-0"]
     assert page.ids == ["scores", "comparisons", "plots", *figures, "staleness", "tuning", "provenance"]
     assert text.count("How to read this.") == len(figures)
     assert 'name="viewport"' in text
@@ -239,6 +240,19 @@ def test_run_directories_are_arms_too(tmp_path):
     assert "\nMean over training runs" in one.markdown()
     assert [table.name for table in one.tables] == ["scores", "staleness"]
     assert {plot.name for plot in one.plots()} == {"reward-0"}
+
+
+def test_one_run_shows_what_its_updates_met(tmp_path):
+    path = fake_run(tmp_path / "one", "gmc", "64", 0, [0.5] * 40)
+    logged = {"delay/mean": 3.0, "response/length_mean": 21.0, "ratio/ess_share": 0.5, "ratio/removed_mass": 0.25}
+    records = [{"update": update, "reward/mean": 0.5, **logged} for update in range(40)]
+    RunDirectory.open(path).metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert collect_run(path, clip_norm=1.0).windows["response/length_mean"] == [21.0] * 20
+    plots = {plot.name: plot for plot in make_report([path]).plots()}
+    assert plots.keys() == {"reward-0", "delay-0", "length-0", "ess", "removed"}
+    assert ("tokens" in plots["length-0"].svg, "mean delay, updates" in plots["delay-0"].svg) == (True, True)
+    files = {file.name for file in write_report(make_report([path]), tmp_path / "out")}
+    assert {"delay-0.svg", "length-0.svg", "report.html"} <= files
 
 
 def test_equal_seeds_have_no_interval(tmp_path):

@@ -34,7 +34,10 @@ class TrainingView(Observer):
         self._version, self._planned = version, planned_updates
         self._filling = bool(responses_to_fill)
         if responses_to_fill:
-            write_line(f"responses to sample before the first update: {responses_to_fill}")
+            write_line(
+                f"responses to sample before the first update: {responses_to_fill}, by the policy that training starts from: "
+                "updates use them until those of newer versions are due"
+            )
             self._bar = self._open.enter_context(progress_bar("sample", responses_to_fill, "responses"))
         else:
             self._show_updates()

@@ -52,13 +52,15 @@ def plots_of(found: ReportInput, compared: Sequence[Difference]) -> list[Plot]:
     """Every plot for which there are data."""
     made = [
         *_curves(found, "curve", "Score", lambda run: _unzip(curve_points(run)), HOW_CURVE),
-        *_curves(found, "reward", "Training reward", lambda run: _windows(run, "update", "reward/mean"), HOW_REWARD),
+        *_curves(found, "reward", "Training reward", _over_updates("reward/mean"), HOW_REWARD),
         _forest(found, compared),
         _against_delay(found),
         *_tuning(found),
         _stability(found),
         _against_age(found, "ratio/ess_share", "ess", "Effective sample size against delay", "ESS, share", HOW_ESS),
         _against_age(found, "ratio/removed_mass", "removed", "Removed mass against delay", "removed mass", HOW_REMOVED),
+        *_curves(found, "delay", "Delay", _over_updates("delay/mean"), HOW_DELAYS, "mean delay, updates"),
+        *_curves(found, "length", "Length of responses", _over_updates("response/length_mean"), HOW_LENGTH, "tokens"),
     ]
     return [plot for plot in made if plot is not None]
 
@@ -70,6 +72,14 @@ HOW_CURVE = (
 HOW_REWARD = (
     "Mean reward of the rollouts that the updates trained on, over twentieths of a run. At a delay D these were made D updates "
     "earlier, so this trails the policy; the score does not."
+)
+HOW_DELAYS = (
+    "How many updates old the rollouts were that the updates trained on, over twentieths of a run. A run that starts with a "
+    "full queue of version 0 climbs until the queue is through."
+)
+HOW_LENGTH = (
+    "Mean length of the responses that the updates trained on. Where it falls to a few tokens or climbs to the limit, look at "
+    "what was sampled: gmc samples RUN."
 )
 HOW_FOREST = (
     "Each point is a mean of differences of runs that share a seed, its line the 95 % interval of that mean. Right of zero the "
@@ -135,10 +145,17 @@ def _windows(run: RunRecord, x: str, y: str) -> Line | None:
     return None if len(pairs) < 2 else ([float(a or 0) for a, _ in pairs], [float(b or 0) for _, b in pairs])
 
 
-def _curves(found: ReportInput, name: str, title: str, line: Callable[[RunRecord], Line | None], how: str) -> list[Plot | None]:
-    """A plot for each setting of the other axes."""
+def _over_updates(metric: str) -> Callable[[RunRecord], Line | None]:
+    return lambda run: _windows(run, "update", metric)
+
+
+def _curves(
+    found: ReportInput, name: str, title: str, line: Callable[[RunRecord], Line | None], how: str, unit: str = ""
+) -> list[Plot | None]:
+    """A plot for each setting of the other axes. unit: of y, where that is no score and no reward."""
     plots: list[Plot | None] = []
     styles = _styles(found.arms)
+    scale = 1.0 if unit else _scale(found)
     for place, context in enumerate(found.contexts()[:MOST_CONTEXTS]):
         arms = [(arm, [each for run in arm.runs if (each := line(run))]) for arm in found.arms if arm.context == context]
         shown = [(arm, lines) for arm, lines in arms if lines]
@@ -148,8 +165,8 @@ def _curves(found: ReportInput, name: str, title: str, line: Callable[[RunRecord
         def draw(figure: "Figure", shown: list[tuple[ReportArm, list[Line]]] = shown) -> None:
             axes = figure.subplots()
             for arm, lines in shown:
-                _band(axes, arm.name, lines, styles[arm.name], _scale(found))
-            axes.set(xlabel="update", ylabel=_unit(found))
+                _band(axes, arm.name, lines, styles[arm.name], scale)
+            axes.set(xlabel="update", ylabel=unit or _unit(found))
             figure.legend(loc="outside lower center", ncols=3)
 
         where = f": {context}" if context else ""

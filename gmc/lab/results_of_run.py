@@ -26,6 +26,7 @@ WINDOWED = (
     "ratio/log_rho_std",
     "optimizer/gradient_norm",
     "weight/zero_share",
+    "response/length_mean",
 )
 DIGITS = 5
 
