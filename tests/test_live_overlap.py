@@ -1,5 +1,6 @@
 """A follower samples the next batch while the last one is graded: what overlaps, in which order, and what an end leaves."""
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -108,6 +109,22 @@ def test_a_newer_policy_waits_for_what_has_begun_and_no_longer(run: RunDirectory
     assert sorted(path.name[:15] for path in run.rollouts.iterdir()) == [
         "b000000-v000000", "b000001-v000000", "b000002-v000005", "b000003-v000005"
     ]  # fmt: skip
+
+
+def test_a_policy_that_came_in_part_is_replaced_also_by_the_one_held_before(run: RunDirectory) -> None:
+    publish(run, 0)
+    script, gone = Script(meanwhile=lambda batch: publish(run, 5) if batch == 0 else None), run.policies / "v000005"
+
+    def load_policy(folder: Path) -> None:
+        script.load_policy(folder)
+        if folder == gone:  # the trainer was killed and goes back to version 0
+            shutil.rmtree(folder)
+            raise OSError("gone")
+
+    work = Work(load_policy, script.begin, 1)
+    follower = Follower(run, work, max_ahead=4, lease_seconds=5.0, name="tester")
+    follower.follow(stopping=lambda: follower.heartbeat.current.batches == 2)
+    assert script.of("load") == [("load", 0), ("load", 5), ("load", 0)]
 
 
 def test_an_end_finishes_what_is_sampled_and_leaves_what_has_begun_to_others(run: RunDirectory) -> None:

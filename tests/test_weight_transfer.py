@@ -16,7 +16,7 @@ from server_double import Double
 from tiny_models import tiny_model
 from training_runs import small_settings
 
-from gmc.engines import vllm_server, weight_transfer
+from gmc.engines import nccl, vllm_server
 from gmc.engines.vllm_server import VllmServerEngine
 from gmc.errors import GmcError, UsageError
 from gmc.resolving.checks import check_settings
@@ -97,7 +97,7 @@ def double_of_vllm(monkeypatch):
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(weight_transfer, "vllm_version", lambda: "0.32.0")
+    monkeypatch.setattr(nccl, "vllm_version", lambda: "0.32.0")
     monkeypatch.setattr(vllm_server, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(Sender, "sent", [])
     monkeypatch.setattr(Sender, "seconds", 0.0)
@@ -185,7 +185,7 @@ def test_vllms_own_sender_takes_what_it_is_given(model, servers, tmp_path, monke
     )
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_post_send_sync", lambda self: None)
     monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "shutdown", lambda self: None)
-    monkeypatch.setattr(weight_transfer.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(nccl.torch.cuda, "is_available", lambda: True)
     engine = open_engine(model, servers, tmp_path)
     weights = model.weights()
     assert broadcast[0].keys() == weights.keys()

@@ -20,7 +20,7 @@ WORD_SECONDS = 10.0
 OWN_SECTIONS = ("live",)
 OWN_KEYS = {
     "model": ("device", "compute_dtype", "trust_remote_code"),
-    "rollout": ("engine", "servers", "tensor_parallel", "gpu_memory_share", "batches"),
+    "rollout": ("engine", "servers", "tensor_parallel", "gpu_memory_share", "batches", "weight_transfer"),
 }
 
 

@@ -140,7 +140,8 @@ class RolloutSettings(Section):
     )
     weight_transfer: Literal["folder", "nccl"] = Field(
         "folder",
-        description="vllm-server: how servers take new weights, from a file that each reads or by vLLM's broadcast over NCCL",
+        description="how vLLM servers (vllm-server) and followers of a live run (vllm) take new weights: from a file that each "
+        "reads, or by vLLM's transfer over NCCL",
     )
     tensor_parallel: Count = Field(1, description="vLLM: GPUs that share one copy of the model")
     gpu_memory_share: float = Field(0.5, gt=0, le=1, description="vLLM: share of GPU memory it may take")

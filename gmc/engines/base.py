@@ -130,10 +130,10 @@ class Engine(Responder):
     name: as `rollout.engine`; summary: one line; version: of what samples. shares_weights: whether it samples with the
     trainer's own tensors; if not, each new policy goes through `load_weights`. extends: whether it has `extend` and `flight`.
     takes_adapters: whether `load_weights` takes those of a model that has an adapter. weight_transfers: the values of
-    `rollout.weight_transfer` that it knows. takes_memory_share: whether it takes `rollout.gpu_memory_share` of the
-    GPU that this process trains on. own_processes: whether it starts processes, which torchrun's environment confuses.
-    seedable: whether seeds decide what is sampled, so that a resumed run samples the same responses. at_once: calls of `begin`
-    that move on together.
+    `rollout.weight_transfer` that it knows; follower_transfers: those that a follower with it knows. takes_memory_share:
+    whether it takes `rollout.gpu_memory_share` of the GPU that this process trains on. own_processes: whether it starts
+    processes, which torchrun's environment confuses. seedable: whether seeds decide what is sampled, so that a resumed run
+    samples the same responses. at_once: calls of `begin` that move on together.
     """
 
     name: ClassVar[str]
@@ -141,6 +141,7 @@ class Engine(Responder):
     shares_weights: ClassVar[bool]
     takes_adapters: ClassVar[bool] = False
     weight_transfers: ClassVar[tuple[str, ...]] = ("folder",)
+    follower_transfers: ClassVar[tuple[str, ...]] = ("folder",)
     takes_memory_share: ClassVar[bool] = False
     own_processes: ClassVar[bool] = False
     seedable: ClassVar[bool] = True

@@ -37,6 +37,7 @@ class VllmEngine(Engine):
     shares_weights = False
     takes_adapters = True
     takes_memory_share = True
+    follower_transfers = ("folder", "nccl")
     own_processes = True
     at_once = 2
 

@@ -47,7 +47,7 @@ class VllmServerEngine(Engine):
     name = "vllm-server"
     summary = "vLLM servers that already run, at rollout.servers"
     shares_weights = False
-    weight_transfers = tuple(TRANSFERS)
+    weight_transfers = follower_transfers = tuple(TRANSFERS)
     own_processes = True  # one process speaks for all ranks: servers take one set of weights at a time
 
     def __init__(

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from gmc.generation.in_flight import Swaps
 from gmc.generation.published_weights import PublishedWeights
 from gmc.live.follow import Follower, Work, require_own
 from gmc.live.heartbeats import new_name
-from gmc.models import tokenizer_hash
+from gmc.live.receiving import Receiving
+from gmc.live.weight_line import step_seconds
+from gmc.models import LanguageModel, tokenizer_hash
 from gmc.resolving.build import build_engine, build_maker, build_model, build_scorer
-from gmc.resolving.checks import check_in_flight
+from gmc.resolving.checks import check_in_flight, check_sampling, sends_to_followers
 from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rollouts.maker import RolloutMaker
 from gmc.store.files import is_ready
-from gmc.store.policies import list_policies, read_policy_info
+from gmc.store.policies import PolicyInfo, list_policies, read_policy_info
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.rollout import Rollout, ShardMetadata
 
@@ -39,6 +42,8 @@ def follow_run(
 
     settings: those of the run's trainer, with this follower's own engine. progress: called with every state, in words.
     """
+    check_sampling(settings)
+    sends = sends_to_followers(settings)
     if settings.live.in_flight:
         check_in_flight(settings, "live.in_flight")
     name = new_name()
@@ -49,7 +54,7 @@ def follow_run(
         resources.callback(engine.close)
         maker = build_maker(run.run_id, settings, model, build_scorer(settings, model), engine)
         resources.callback(maker.close)
-        work = PolicyWork(maker, run.policies)
+        work = PolicyWork(maker, run.policies, _receiving(run, name, model, resources) if sends else None)
         follower = Follower(
             run,
             Work(work.load_policy, work.begin, work.at_once),
@@ -70,11 +75,22 @@ def follow_run(
     }
 
 
-class PolicyWork:
-    """Loads policies into the maker's model and begins batches with it."""
+def _receiving(run: RunDirectory, name: str, model: LanguageModel, resources: ExitStack) -> Receiving | None:
+    """The way to policies over NCCL; an adapter is small, and comes by the folder."""
+    if model.adapter is not None:
+        return None
+    tensors = model.weights()
+    size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    receiving = Receiving(run, name, tensors, seconds=step_seconds(size))
+    resources.callback(receiving.close)
+    return receiving
 
-    def __init__(self, maker: RolloutMaker, policies: Path) -> None:
-        self._maker, self._policies = maker, policies
+
+class PolicyWork:
+    """Loads policies into the maker's model and begins batches with it. receiving: another way to them than the folder."""
+
+    def __init__(self, maker: RolloutMaker, policies: Path, receiving: Receiving | None = None) -> None:
+        self._maker, self._policies, self._receiving = maker, policies, receiving
         self._weights = PublishedWeights(maker.model)
         self._metadata: ShardMetadata | None = None
         self._last: FollowedBatch | None = None
@@ -93,14 +109,26 @@ class PolicyWork:
         """Put the published weights in place. Raises `DataError` when they are not those that the policy's record names."""
         info = read_policy_info(folder)
         self._require_tokenizer(folder, info.tokenizer_hash)
-        self._weights.take(folder, info.files, ready=self._scored)
-        self._metadata = self._maker.metadata(info.version, published=True)
-        if self._metadata.weights_hash != info.weights_hash:
-            self._weights.forget()
+        sent = None if self._receiving is None else partial(self._receiving.take, info.version)
+        proved = self._taken(folder, info, sent)
+        if not proved and sent is not None:
+            log.warning("%s: other weights came over NCCL than its record names; it is read from the folder", folder)
+            proved = self._taken(folder, info, None)
+        if not proved:
+            assert self._metadata is not None
             raise DataError(
                 f"{folder}: its weights have hash {self._metadata.weights_hash[:12]}, its record says "
                 f"{info.weights_hash[:12]}; the trainer publishes it again on --resume."
             )
+
+    def _taken(self, folder: Path, info: PolicyInfo, sent: Callable[[], bool] | None) -> bool:
+        """Take a policy; whether the weights are then those that its record names."""
+        self._weights.take(folder, info.files, ready=self._scored, sent=sent)
+        self._metadata = self._maker.metadata(info.version, published=True)
+        proved = self._metadata.weights_hash == info.weights_hash
+        if not proved:
+            self._weights.forget()
+        return proved
 
     def _scored(self) -> None:
         """Wait for the batch whose log-probs are still being taken from the weights of now."""

@@ -22,20 +22,34 @@ class PublishedWeights:
         self._held: dict[str, str] = {}
         self.read: list[str] = []
 
-    def take(self, folder: Path, digests: Mapping[str, str], ready: Callable[[], None] = lambda: None) -> None:
+    def take(
+        self,
+        folder: Path,
+        digests: Mapping[str, str],
+        ready: Callable[[], None] = lambda: None,
+        sent: Callable[[], bool] | None = None,
+    ) -> None:
         """Take the policy in `folder`, whose files of weights have these digests; {} when it does not say.
 
-        ready: returns when the weights of now may go; called when all is read.
+        ready: returns when the weights of now may go; called when all is read. sent: puts the policy into the model's own
+        weights by another way than the folder, and says whether it did; after a False they may hold anything.
 
         Files with the digests of those that were taken last are not read. A policy whose files hold other tensors than the
         network has (an adapter, names that a library changes when it loads) is loaded whole. Raises `DataError` or `OSError`
-        when it cannot be read; the weights are then those from before.
+        when it cannot be read; the weights are then those from before, but where `sent` said False.
         """
         try:
             names = {file: _names(folder / file) for file in digests}
             own = self._model.weights()
             if self._model.adapter is None and set[str]().union(*names.values()) == own.keys():
                 changed = [file for file in sorted(digests) if self._held.get(file) != digests[file]]
+                if changed and sent is not None:
+                    ready()
+                    self._held = {}  # until all of it has come, the weights may be anything
+                    if sent():
+                        self._held, self.read = dict(digests), []
+                        return
+                    changed = sorted(digests)
                 given = {name: tensor for file in changed for name, tensor in _tensors(folder / file).items()}
             else:
                 published = load_model(folder).weights()

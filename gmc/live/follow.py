@@ -165,6 +165,7 @@ class Follower:
     def _load(self, version: int, folder: Path, progress: Callable[[str], None]) -> bool:
         """Load a policy; False when it is gone."""
         self._report(f"loading version {version}", progress, version=version)
+        self._version = None  # until all of it is there
         try:
             require_own(folder, self._run.run_id)
             self._work.load_policy(folder)

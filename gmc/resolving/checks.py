@@ -21,12 +21,41 @@ def check_sampling(settings: RunSettings) -> None:
     settings.rollout.sampling(())
     _check_size(settings)
     require_engine(settings.rollout.engine)
+    _check_transfer(settings)
+
+
+def _check_transfer(settings: RunSettings) -> None:
     engine, transfer = settings.rollout.engine, settings.rollout.weight_transfer
-    if transfer not in load_engine(engine).weight_transfers:
+    if delay_class(settings.delay).live:
+        if transfer not in load_engine(engine).follower_transfers:
+            raise UsageError(
+                f"rollout.weight_transfer = {transfer}: a follower with engine {engine} reads policies from the folder; set it "
+                "to folder, or use --engine vllm"
+            )
+    elif transfer not in load_engine(engine).weight_transfers:
         raise UsageError(
             f"rollout.weight_transfer = {transfer}: engine {engine} takes weights within its own process, where nothing has to "
             "be sent; leave it out, or use --engine vllm-server"
         )
+
+
+def sends_to_followers(settings: RunSettings) -> bool:
+    """Whether a live run's trainer sends policies to its followers, besides publishing them.
+
+    Raises `UsageError` where this process, trainer or follower, cannot take part.
+    """
+    engine, transfer = load_engine(settings.rollout.engine), settings.rollout.weight_transfer
+    if not delay_class(settings.delay).live or transfer == "folder" or transfer in engine.weight_transfers:
+        return False
+    from gmc.engines.nccl import require_nccl
+
+    require_nccl("trainer and followers")
+    if not settings.model.device.startswith("cuda"):
+        raise UsageError(
+            f"rollout.weight_transfer = {transfer} with model.device = {settings.model.device}: NCCL needs a GPU in trainer "
+            "and followers; use folder"
+        )
+    return True
 
 
 def _check_size(settings: RunSettings) -> None:

@@ -10,6 +10,7 @@ runs/NAME/
   policies/v000100/, checkpoints/u000100/
   claims/, followers/, evals/
   logs/                              what an engine's library prints
+  transfer.json                      live mode over NCCL: where the trainer's sender of weights listens
   ended.json                         live mode: the trainer has made all its updates
 """
 
@@ -122,6 +123,10 @@ class RunDirectory:
     @property
     def ended(self) -> Path:
         return self.path / "ended.json"
+
+    @property
+    def transfer(self) -> Path:
+        return self.path / "transfer.json"
 
     @property
     def metrics(self) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from gmc.config.layers import DEFAULT, RUN
 from gmc.config.settings import RunSettings
 from gmc.ranks import ALONE, Ranks
-from gmc.resolving.checks import check_settings
+from gmc.resolving.checks import check_settings, sends_to_followers
 from gmc.resolving.memory import check_engine_share, gpu_bytes
 from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rewards.build import short_spec
@@ -95,6 +95,7 @@ def train_run(
     the disk. Raises `GmcError` in one line; what is done is then on the disk, and `resume` goes on from it.
     """
     check_settings(settings)
+    sends_to_followers(settings)
     if settings.model.device.startswith("cuda") and ranks.count == 1:  # several ranks leave such an engine other GPUs
         check_engine_share(settings, gpu_bytes())
 

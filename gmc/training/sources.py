@@ -18,6 +18,7 @@ from gmc.live.heartbeats import TRAINER, HeartbeatWriter
 from gmc.models import tokenizer_hash
 from gmc.parameters.base import Parameters
 from gmc.resolving.build import build_delay, build_engine, build_maker
+from gmc.resolving.checks import sends_to_followers
 from gmc.resolving.devices import Places, ranks_on_this_machine, sampling_places
 from gmc.rollouts.elsewhere import Elsewhere
 from gmc.rollouts.inflight import InflightSource
@@ -31,6 +32,7 @@ from gmc.store.shards.launches import LaunchLog
 from gmc.training.place import Place
 from gmc.training.samplers import SamplerPool
 from gmc.training.update import Updater
+from gmc.training.weight_sender import WeightSender
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +171,8 @@ def _live(place: Place) -> LiveSource:
     if heartbeat is not None:
         unmark_ended(run)
         place.resources.enter_context(heartbeat.beating())
+        if sends_to_followers(settings):
+            place.resources.enter_context(WeightSender(run, torch.device(settings.model.device).index or place.ranks.local))
     return LiveSource(
         run,
         place.store,

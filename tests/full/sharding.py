@@ -1,4 +1,7 @@
-"""Every rule with 2 and 3 ranks, with and without checkpointing and shared prompts, against one process; about ten minutes."""
+"""Every rule with 2 and 3 ranks, with and without checkpointing and shared prompts, against one process; about ten minutes.
+
+python -m tests.full sharding [RANKS …]
+"""
 
 import itertools
 import sys
@@ -15,13 +18,14 @@ def main() -> int:
     from training_runs import small_settings, train_run
 
     wrong, started = 0, time.monotonic()
+    counts = [int(said) for said in sys.argv[1:]] or [*BATCHES]
     choices = list(
         itertools.product(RULES, ("checkpointing=false", "checkpointing=true"), ("share_prompts=false", "share_prompts=true"))
     )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         rollouts = make_rollouts(folder)
-        for ranks in BATCHES:
+        for ranks in counts:
             cases = {"-".join(choice) + f"-{ranks}": assignments(choice[0], ranks, *choice[1:]) for choice in choices}
             run_jobs(ranks, *(job(folder / name, *case, SHARDED, rollouts=rollouts[ranks]) for name, case in cases.items()))
             for name, case in cases.items():
@@ -33,5 +37,5 @@ def main() -> int:
                     print(f"WRONG {name}: {error}", flush=True)
                 else:
                     print(f"ok    {name}", flush=True)
-    print(f"{len(choices) * len(BATCHES)} runs, {wrong} wrong, {time.monotonic() - started:.0f} s")
+    print(f"{len(choices) * len(counts)} runs, {wrong} wrong, {time.monotonic() - started:.0f} s")
     return int(wrong > 0)
