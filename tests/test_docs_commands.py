@@ -1,16 +1,20 @@
 """Every command of gmc that a page shows is one that gmc understands: subcommands, options, the values of their types."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from torch.distributed.run import get_args_parser
 from typer.main import get_command
 
 from gmc.cli.app import app
+from gmc.config.layers import FIELDS
 
 pytestmark = pytest.mark.unit
 
@@ -22,6 +26,8 @@ INDENTED = re.compile(r"(?<=\n\n)(?: {4}.*\n)+")
 INLINE = re.compile(r"`(gmc [a-z][^`]*)`")
 ONCE = re.compile(r"(?:^|&& |\bdo |; |\$ |^srun |^\s*torchrun .*-- )(gmc (?:--\w|[a-z]).*)$")
 COMMAND = get_command(app)
+COMMAND_OF_JOB = re.compile(r"^\s*command: (\[.*\])$", re.MULTILINE)
+TORCHRUN = re.compile(r"^\s*torchrun (.*)$", re.MULTILINE)
 
 
 def shown(page: Path) -> Iterator[str]:
@@ -34,6 +40,18 @@ def shown(page: Path) -> Iterator[str]:
                 found = ONCE.search(part.removeprefix("do ").strip())
                 if found and "…" not in found[1]:
                     yield found[1]
+
+
+def in_jobs(page: Path) -> list[list[str]]:
+    """Commands of containers, as a page's YAML has them: lists of words."""
+    blocks = [block for language, block in FENCED.findall(page.read_text("utf-8")) if language == "yaml"]
+    return [json.loads(words) for block in blocks for words in COMMAND_OF_JOB.findall(block)]
+
+
+def launched(page: Path) -> list[list[str]]:
+    """What pages hand to torchrun: its own options and the program."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    return [shlex.split(line, comments=True) for line in TORCHRUN.findall(text) if "…" not in line]
 
 
 def words_of(line: str) -> list[str]:
@@ -82,6 +100,42 @@ def test_options_in_running_text_exist(page):
         known |= {"--help", "--version"}
         wrong += [line for word in rest if word.startswith("--") and len(word) > 2 and word.split("=")[0] not in known]
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_other_programs_start_is_understood_too(page):
+    wrong = {}
+    for words in in_jobs(page):
+        assert words[0] == "gmc"
+        wrong[shlex.join(words)] = problem_with(shlex.join(words))
+    for words in launched(page):
+        parser = get_args_parser()
+        parser.exit_on_error = False
+        told = parser.parse_args(words)
+        assert told.module, words
+        program = [told.training_script, *told.training_script_args]
+        assert program[0] == "gmc", "torchrun reads what stands before -- itself"
+        wrong[shlex.join(program)] = problem_with(shlex.join(program))
+    assert {line: problem for line, problem in wrong.items() if problem} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_settings_that_commands_set_exist(page):
+    set_ = [word for line in shown(page) for before, word in pairwise(words_of(line)) if before == "--set"]
+    wrong = [text for text in set_ if not known_setting(text.partition("=")[0])]
+    assert wrong == []
+
+
+def known_setting(key: str) -> bool:
+    """Whether there is such a setting; those of a rule are the rule's affair."""
+    return key in FIELDS or key.startswith("estimator.")
+
+
+def test_jobs_and_launchers_and_settings_are_found():
+    assert in_jobs(ROOT / "docs" / "fleet.md")[0][:3] == ["gmc", "rollout", "--follow"]
+    assert len(launched(ROOT / "docs" / "several-gpus.md")) == 3
+    assert known_setting("rollout.weight_transfer")
+    assert not known_setting("rollout.weight_transfers")
 
 
 def test_the_pages_show_commands():
