@@ -4,14 +4,30 @@ The command line prints the line without a traceback and exits with the class's 
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
 
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters, all that end a line among them, and those that reorder text."""
+
+
+def one_line(message: str) -> str:
+    r"""A message as it may be shown, whatever came into it from strangers' files: one line that steers no terminal.
+
+    >>> print(one_line("run 'x\n\x1b[2J'"))
+    run 'x\n\x1b[2J'
+    """
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), message)
+
 
 class GmcError(Exception):
-    """A run or check failed for a reason the user can cure. Exit code 1."""
+    """A run or check failed for a reason the user can cure. Exit code 1. Its text is always one line."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return one_line(super().__str__())
 
 
 class UsageError(GmcError, ValueError):
@@ -24,8 +40,12 @@ class DataError(GmcError, ValueError):
     """A file is foreign, truncated or holds an illegal value, or one that belongs to a run is missing. Exit code 1."""
 
 
-_KINDS = {"integer": "give a whole number", "number": "give a number", "boolean": "give true or false", "string": "give text"}
-_KIND = re.compile(rf"[Ii]nput should be a valid ({'|'.join(_KINDS)})(, [^(]*[^( ])?")
+_KINDS = {
+    **{"integer": "give a whole number", "number": "give a number", "boolean": "give true or false", "string": "give text"},
+    **dict.fromkeys(("dictionary", "object", "dictionary or instance"), "give a table"),
+    **dict.fromkeys(("list", "array", "tuple"), "give a list"),
+}
+_KIND = re.compile(rf"[Ii]nput should be (?:a valid|an) ({'|'.join(sorted(_KINDS, key=len, reverse=True))})\b(, [^(]*[^( ])?")
 
 
 def plain_words(message: str) -> str:
@@ -35,6 +55,19 @@ def plain_words(message: str) -> str:
     ('give a whole number', 'too small')
     """
     return _KIND.sub(lambda found: _KINDS[found[1]], message)
+
+
+def unreadable(error: Exception) -> str:
+    """What keeps a reader of JSON or TOML from a file, in words of the file: where it breaks, and not how Python puts it."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"line {error.lineno}, column {error.colno}: {error.msg[0].lower()}{error.msg[1:]}"
+    if isinstance(error, UnicodeError):
+        return "not UTF-8 text"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
+    if isinstance(error, OSError):
+        return error.strerror or "it cannot be opened"
+    return "a number of too many digits" if "int_max_str_digits" in str(error) else str(error)
 
 
 def did_you_mean(said: str, known: Iterable[str]) -> str:

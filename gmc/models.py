@@ -18,7 +18,7 @@ from gmc.config.fields import EMBEDDED
 from gmc.errors import DataError, UsageError
 from gmc.loading.adapter import adapter_base, attach_adapter, base_weights, is_adapter, is_new, load_adapter
 from gmc.loading.checks import position_limit, require_causal, require_finite
-from gmc.loading.folder import folder_notes, quantization, read_config, require_model_folder, require_own_kernels
+from gmc.loading.folder import ADAPTER, folder_notes, quantization, read_config, require_model_folder, require_own_kernels
 from gmc.loading.named import require_model
 from gmc.loading.refusals import refusing
 
@@ -111,7 +111,10 @@ def _load_adapted(name: str, folder: Path, device: str, trust_remote_code: bool)
     base = adapter_base(folder)
     if os.path.isdir(base) and is_adapter(Path(base)):
         raise DataError(f"{folder}: is an adapter over an adapter ({base}); name the model under both.")
-    model = load_model(base, device=device, trust_remote_code=trust_remote_code)
+    try:
+        model = load_model(base, device=device, trust_remote_code=trust_remote_code)
+    except UsageError as error:
+        raise UsageError(f"{folder / ADAPTER}: names a model that is not there: {error}") from error
     model.source, model.adapter = name, load_adapter(model.network, folder)
     require_finite(model.network, name)
     return model

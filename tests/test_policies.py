@@ -199,7 +199,9 @@ def test_later_policies_are_set_aside(tmp_path: Path) -> None:
     assert set_aside_policies(tmp_path, 1) == [tmp_path / "aside-2" / "v000002"]
 
 
-@pytest.mark.parametrize(("content", "words"), [("{", "not valid JSON"), ('{"run_id": "a"}', "is bad"), ("[]", "is bad")])
+@pytest.mark.parametrize(
+    ("content", "words"), [("{", "not valid JSON"), ('{"run_id": "a"}', "version is missing"), ("[]", "no table")]
+)
 def test_a_damaged_record_is_an_error_naming_the_file(tmp_path: Path, content: str, words: str) -> None:
     path = publish_policy(make_model(), tmp_path, 1, "run-a")
     (path / "gmc.json").write_text(content)

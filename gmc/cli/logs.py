@@ -3,6 +3,7 @@
 import logging
 
 from gmc.cli.output import VERBOSE, level, stamped, stderr
+from gmc.errors import one_line
 
 LIBRARY = "gmc"
 
@@ -14,7 +15,7 @@ class ConsoleHandler(logging.Handler):
         """Print one message."""
         kind = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         where = f"{record.name}: " if level() <= VERBOSE else ""
-        stderr.print(stamped(f"{where}{kind}{record.getMessage()}"), markup=False, soft_wrap=True)
+        stderr.print(stamped(f"{where}{kind}{one_line(record.getMessage())}"), markup=False, soft_wrap=True)
 
 
 def show_logs(least: int = logging.INFO) -> None:

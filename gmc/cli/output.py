@@ -16,6 +16,7 @@ from rich.text import Text
 
 from gmc.cli.streams import shown
 from gmc.config.settings import RunSettings, settings_tree
+from gmc.errors import one_line
 from gmc.store.files import strict_json
 
 INTERRUPTED = 128 + signal.SIGINT
@@ -75,7 +76,7 @@ def level() -> int:
 def write_line(text: str) -> None:
     """One line for a person, on stderr, unless `--quiet`. Off a terminal, where lines become a log, with the time."""
     if _level < QUIET:
-        stderr.print(stamped(text), markup=False, soft_wrap=True)
+        stderr.print(stamped(one_line(text)), markup=False, soft_wrap=True)
 
 
 def stamped(text: str) -> str:
@@ -85,7 +86,7 @@ def stamped(text: str) -> str:
 
 def print_error(text: str) -> None:
     """The one line of a failed command. Colored where the terminal and NO_COLOR allow it."""
-    stderr.print(Text.assemble(("error:", "bold red"), f" {text}"), soft_wrap=True)
+    stderr.print(Text.assemble(("error:", "bold red"), f" {one_line(text)}"), soft_wrap=True)
 
 
 def print_json(record: Mapping[str, Any]) -> None:

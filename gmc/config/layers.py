@@ -36,10 +36,12 @@ CHOSEN = {choice.origin for setting in FIELDS.values() if (choice := derived(set
 
 @dataclass
 class Layers:
-    """What has been said so far. values: by dotted key; origins: who said each."""
+    """What has been said so far. values: by dotted key; origins: who said each; saved_in: the file in which an earlier command
+    of the run saved the first of them, "" for none."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    saved_in: str = ""
 
     def set(self, key: str, value: Any, origin: str) -> None:
         """Lay one value over what was said before.
@@ -71,7 +73,12 @@ class Layers:
     def only(self, wanted: Callable[[str], bool]) -> "Layers":
         """What has been said of some keys."""
         keys = [key for key in self.values if wanted(key)]
-        return Layers({key: self.values[key] for key in keys}, {key: self.origins[key] for key in keys})
+        return Layers({key: self.values[key] for key in keys}, {key: self.origins[key] for key in keys}, self.saved_in)
+
+    @property
+    def as_saved(self) -> "Layers":
+        """What was read from `saved_in` and nobody has said otherwise since."""
+        return self.only(lambda key: self.origins[key].startswith(RUN))
 
     def _was_chosen_by(self, key: str, known: str) -> bool:
         choice = derived(field_of(known))

@@ -111,7 +111,7 @@ def settings_line(result: Result) -> str:
         f"{result.record['benchmark']}: temperature {spec['temperature']:g}, top-p {spec['top_p']:g}, "
         f"at most {spec['max_tokens']} tokens, prompt {spec['template_id']}, seed {spec['seed']}, "
         f"{learned}weights {model['weights_hash'][:12]}, problems {result.record['problems']['content_hash'][:12]}, "
-        f"gmc {versions['gmc']}, torch {versions['torch']}, math-verify {versions['math-verify']}"
+        + ", ".join(f"{name} {versions.get(name, 'unknown')}" for name in ("gmc", "torch", "math-verify"))
     )
 
 

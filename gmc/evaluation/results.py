@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.rewarded import Rewarded
 from gmc.evaluation.samples import Sample, join_parts, read_samples, write_part
@@ -16,9 +18,81 @@ from gmc.evaluation.spec import differences, fingerprint
 from gmc.evaluation.statistics import Estimate
 from gmc.store.files import read_json, write_json
 from gmc.store.formats import read_format
+from gmc.store.records import checked
 from gmc.store.temporary import remove_leftovers
 
 DESCRIPTION = "description.json"
+CURE = "restore it from a copy, or delete it and evaluate again"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a set of responses looked like. Shares are of all responses of that decoding; lengths are in tokens."""
+
+    responses: int
+    truncated_share: float
+    unparseable_share: float
+    timeouts: int
+    crashes: int
+    mean_response_tokens: float
+
+
+@dataclass(frozen=True)
+class _Model:
+    label: str
+    source: str
+    version: int | None
+    weights_hash: str
+    tokenizer_hash: str
+    run_id: str
+    version_0_share: float | None = None
+
+
+@dataclass(frozen=True)
+class _Problems:
+    source: str
+    count: int
+    content_hash: str
+    content_hash_matches: bool | None
+
+
+@dataclass(frozen=True)
+class _Rewarded:
+    labels: list[str]
+    binary: bool
+    binary_parts: list[bool]
+
+
+@dataclass(frozen=True)
+class _Spec:
+    benchmark: str
+    template_id: str
+    samples: int
+    greedy: bool
+    temperature: float
+    top_p: float
+    max_tokens: int
+    pass_k: list[int]
+    seed: int
+    reward: list[str]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is read of the JSON of a result, beside its format."""
+
+    benchmark: str
+    scores: dict[str, Estimate]
+    outcomes: dict[str, Counts]
+    model: _Model
+    spec: _Spec
+    problems: _Problems
+    versions: dict[str, str]
+    notes: list[str]
+    rewarded: _Rewarded | None = None
+
+
+_RECORD = TypeAdapter(_Record)
 
 
 @dataclass(frozen=True)
@@ -60,18 +134,18 @@ def read_result(path: Path) -> Result:
     scores_path = path.with_suffix(".json") if path.suffix in (".json", ".parquet") else path.parent / f"{path.name}.json"
     if not scores_path.is_file():
         raise UsageError(f"{scores_path}: no such result; gmc eval writes them into the folder evals of a run")
-    record = read_json(scores_path)
-    tables = ("scores", "spec")
-    if (
-        not isinstance(record, dict)
-        or "benchmark" not in record
-        or not all(isinstance(record.get(key), dict) for key in tables)
-    ):
-        raise DataError(f"{scores_path}: not a result of gmc eval")
+    record = read_json(scores_path, CURE)
+    if not isinstance(record, dict) or "benchmark" not in record or not isinstance(record.get("spec"), dict):
+        raise DataError(f"{scores_path}: not a result of gmc eval; give the JSON file of one")
     read_format(scores_path, record)
     if "strict" in record["spec"]:  # gmc 0.1, which had the reward math and this setting of it
         record["spec"] |= {"reward": [f"math(strict={record['spec'].pop('strict')})"], "reward_code": []}
     record["spec"].setdefault("environment", "single")  # before 0.3 there was no other
+    found = checked(_RECORD, record, scores_path, CURE)
+    missing = {"greedy" if name.startswith("greedy") else "sampled" for name in found.scores} - found.outcomes.keys()
+    if missing or any(not 1 <= k <= found.spec.samples for k in found.spec.pass_k):
+        wrong = f"outcomes.{min(missing)} is missing" if missing else f"spec.pass_k is {found.spec.pass_k}"
+        raise DataError(f"{scores_path}: damaged ({wrong}); {CURE}")
     return Result(scores_path, record)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gmc.errors import DataError
 from gmc.evaluation.majority import answer_key
-from gmc.evaluation.results import Result
+from gmc.evaluation.results import Counts, Result
 from gmc.evaluation.rewarded import MATH, Rewarded
 from gmc.evaluation.samples import GREEDY, SAMPLED, Sample
 from gmc.evaluation.statistics import Estimate, FloatArray, estimate, majority_score, mean_estimate, pass_at_k
@@ -111,18 +111,6 @@ def mean_score(results: Sequence[Result]) -> dict[str, Estimate]:
 def _is_kind(name: str, kind: str) -> bool:
     """Whether a score is of a kind ("avg", "greedy") and of the whole reward."""
     return " " not in name and name.partition("@")[0] == kind
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What a set of responses looked like. Shares are of all responses of that decoding; lengths are in tokens."""
-
-    responses: int
-    truncated_share: float
-    unparseable_share: float
-    timeouts: int
-    crashes: int
-    mean_response_tokens: float
 
 
 def count_outcomes(samples: Sequence[Sample]) -> Counts:

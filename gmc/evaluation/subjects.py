@@ -70,7 +70,7 @@ class Candidate:
         for what, named, found in (("weights", info.weights_hash, weights), ("tokenizer", info.tokenizer_hash, tokenizer)):
             if named and found != named and not (what == "weights" and model.quantized):
                 raise DataError(
-                    f"{path}: the hash of its {what} is {found[:12]}, its record {INFO_FILE} says {named[:12]}. {CURE}"
+                    f"{path}: the hash of its {what} is {found[:12]}, its record {INFO_FILE} says {named[:12]}; {CURE}"
                 )
 
 

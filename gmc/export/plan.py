@@ -22,7 +22,7 @@ from gmc.store.generation import CONFIG_FILE, GENERATION_FILE, as_in_training, e
 from gmc.store.logs import read_metrics
 from gmc.store.policies import INFO_FILE, PolicyInfo, intact_policy, require_readable
 from gmc.store.run_directory import RunDirectory
-from gmc.store.saved_settings import read_run_settings, read_versions
+from gmc.store.saved_settings import naming_saved, read_run_settings, read_versions
 
 CARD_FILE, SETTINGS_FILE = "README.md", "gmc_settings.toml"
 HERE = "."
@@ -93,7 +93,8 @@ def plan_export(
         raise UsageError(f"--merge: {chosen.path} is a whole model already; leave --merge out")
     own = read_run_settings(run.settings("train"))
     require_readable(chosen.path, info, bool(own["model"].get("trust_remote_code")))
-    settings = public_settings(own)
+    with naming_saved(run.settings("train")):
+        settings, template = public_settings(own), get_template(own["problems"]["template"])
     start = base or info.base_model
     under = (base or adapter_base(chosen.path)) if adapter else ""
     license_id = license_id or license_of(info.base_model)
@@ -104,7 +105,7 @@ def plan_export(
         settings=settings,
         versions=read_versions(run.settings("train")),
         metrics=read_metrics(run.metrics)[: info.version],
-        template=get_template(settings["problems"]["template"]),
+        template=template,
         base=start,
         license=license_id,
         weights=_weights(chosen.path, adapter, merge),

@@ -6,9 +6,11 @@ header above it. When the study changes, a new header is appended, and the lines
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from gmc.config.layers import CHOSEN as DECIDED
 from gmc.config.layers import DEFAULT, flatten
@@ -17,18 +19,12 @@ from gmc.errors import DataError, UsageError
 from gmc.lab.sweep_file import Curve, Sweep, parse_sweep
 from gmc.store.files import disk_errors, fsync_directory, make_directory, read_jsonl, strict_json, write_text
 from gmc.store.formats import read_format, stamp
+from gmc.store.records import checked
 from gmc.store.run_directory import library_versions
 
 FINISHED, FAILED = "finished", "failed"
 PLACE = ("model.device",)
 """Settings that say where a run was made, and not what it was."""
-TYPES: Mapping[str, type] = {
-    **dict.fromkeys(("run", "arm", "stage", "status", "error", "settings_hash"), str),
-    **dict.fromkeys(("values", "chosen", "versions", "scores", "training", "windows", "seconds"), dict),
-    "seed": int,
-    "curve": list,
-}
-"""Of what a run's line holds."""
 CURE = "restore the file from a copy, or remove the line and run the sweep again"
 
 
@@ -64,6 +60,27 @@ class RunRecord:
     def finished(self) -> bool:
         """Whether the run made all its updates and was evaluated."""
         return self.status == FINISHED
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What the line of a study holds. settings: that its first run had, by dotted key."""
+
+    sweep: dict[str, Any]
+    settings: dict[str, Any]
+    versions: dict[str, str] = field(default_factory=dict)
+    tuned_on: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What the line of a run holds in place of its settings: those that differ from the header's, and those it has not."""
+
+    differs: dict[str, Any]
+    without: list[str]
+
+
+_HEADER, _LINE, _RECORD = TypeAdapter(_Header), TypeAdapter(_Line), TypeAdapter(RunRecord)
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,8 @@ def read_results(path: Path) -> Results:
         kind = line.get("kind") if isinstance(line, dict) else None
         if kind == "sweep":
             read_format(path, line)
-            sweep, header = parse_sweep(line.get("sweep", {}), where), line
+            checked(_HEADER, line, where, CURE)
+            sweep, header = parse_sweep(line["sweep"], where), line
         elif kind == "run" and sweep is not None:
             record = _record(line, header, where)
             records[record.run] = record
@@ -169,17 +187,12 @@ def read_results(path: Path) -> Results:
 
 
 def _record(line: Mapping[str, Any], header: Mapping[str, Any], where: str) -> RunRecord:
-    content = {key: value for key, value in line.items() if key not in ("kind", "differs", "without")}
-    content.setdefault("versions", header.get("versions", {}))
-    try:
-        without = set(line["without"])
-        for name, kind in TYPES.items():
-            if name in content and not isinstance(content[name], kind):
-                raise TypeError(f"{name} is {content[name]!r}")
-        settings = {key: value for key, value in header["settings"].items() if key not in without} | dict(line["differs"])
-        return RunRecord(settings=settings, **content)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{where}: damaged ({error}); {CURE}") from error
+    own = checked(_LINE, line, where, CURE)
+    settings = {key: value for key, value in header["settings"].items() if key not in own.without} | own.differs
+    content = {each.name: line[each.name] for each in fields(RunRecord) if each.name in line}
+    content = {"versions": header.get("versions", {}), **content, "settings": settings}
+    checked(_RECORD, content, where, CURE)
+    return RunRecord(**content)
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -130,7 +130,7 @@ def read_ledger(run: RunDirectory) -> Ledger:
     for batch in attempts.keys() - shards - decided:
         path = claim_path(run, batch, attempts[batch])
         try:
-            claimed[batch] = (attempts[batch], exclusive.read_record(path)["follower"])
+            claimed[batch] = (attempts[batch], exclusive.read_record(path).follower)
         except DataError:
             if path.exists():
                 raise

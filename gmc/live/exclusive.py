@@ -6,13 +6,28 @@ one record exactly one succeeds, and whoever sees the record sees all of it.
 
 import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from gmc.store.files import disk_errors, fsync_directory, fsync_file, make_directory, read_json, write_json
+from gmc.store.records import checked
 from gmc.store.temporary import remove, temporary_name
 
 RECORD = "record.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """follower: who made the record; shard: the file it decided for, "" where it is no decision."""
+
+    follower: str
+    shard: str = ""
+
+
+_RECORD = TypeAdapter(Record)
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -58,9 +73,10 @@ def record_once(path: Path, record: dict[str, Any]) -> bool:
     return not path.exists() and decide(path, stage(path), record)
 
 
-def read_record(path: Path) -> Any:
-    """The record at `path`. Raises `DataError` when it is not there any more."""
-    return read_json(path / RECORD)
+def read_record(path: Path) -> Record:
+    """The record at `path`. Raises `DataError` when it is damaged, or not there any more."""
+    cure = f"remove the folder {path.name}, and the batch is made again"
+    return checked(_RECORD, read_json(path / RECORD, cure), path / RECORD, cure)
 
 
 def forget(path: Path) -> None:

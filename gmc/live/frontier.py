@@ -67,7 +67,7 @@ class Frontier:
             return self._before(batch)
         path = decision_path(self._run, batch)
         record = exclusive.read_record(path)
-        stored = self._shard(str(record.get("shard"))) if isinstance(record, dict) else None
+        stored = self._shard(record.shard)
         if stored is None or stored.batch != batch:
             raise DataError(f"{path / exclusive.RECORD}: names no shard of batch {batch}; remove {path} and resume the trainer")
         return stored if stored.path.exists() else None
@@ -79,7 +79,7 @@ class Frontier:
             return 0, ""
         path = claim_path(self._run, batch, newest)
         try:
-            return newest, str(exclusive.read_record(path)["follower"])
+            return newest, exclusive.read_record(path).follower
         except DataError:
             if path.exists():
                 raise

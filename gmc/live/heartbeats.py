@@ -12,9 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gmc.errors import DataError, GmcError
+from pydantic import TypeAdapter
+
+from gmc.errors import GmcError
 from gmc.store.files import read_json, write_json
 from gmc.store.formats import read_format, stamp
+from gmc.store.records import checked
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +26,8 @@ TRAINER = "trainer"
 
 BEATS_A_LEASE = 5
 """Heartbeats within one lease: four may be late before a process counts as dead."""
+
+CURE = "delete it once its process has ended"
 
 STOPPED, FAILED = "stopped", "failed"
 
@@ -56,6 +61,9 @@ class Heartbeat:
     def final(self) -> bool:
         """Whether the process has ended in good order or by an error."""
         return self.state in (STOPPED, FAILED)
+
+
+_HEARTBEAT = TypeAdapter(Heartbeat)
 
 
 def new_name() -> str:
@@ -134,14 +142,9 @@ def read_heartbeats(folder: Path) -> dict[str, Heartbeat]:
 
 def read_heartbeat(path: Path) -> Heartbeat:
     """One heartbeat file. Raises `DataError` when it is damaged or newer."""
-    content = read_json(path)
-    try:
-        read_format(path, content)
-        return Heartbeat(**{name: value for name, value in content.items() if name not in stamp()})
-    except (TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path}: not a heartbeat of this version of gmc ({error}). Delete it once its process has ended."
-        ) from error
+    content = read_json(path, CURE)
+    read_format(path, content)
+    return checked(_HEARTBEAT, content, path, CURE)
 
 
 class Watcher:

@@ -1,8 +1,9 @@
 """What earlier commands of the same run have already resolved, so that the commands find each other without flags."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from gmc.config.layers import RUN, Layers, check, unflatten
+from gmc.config.layers import RUN, Layers, lay
 from gmc.errors import UsageError
 from gmc.store.run_directory import RUN_FILE, RunDirectory, holds_nothing
 from gmc.store.saved_settings import SavedSettings, read_saved_settings
@@ -69,12 +70,26 @@ def _resumable(path: Path) -> Layers:
 
 
 def _layers(path: Path, saved: SavedSettings) -> Layers:
-    check(unflatten({key: value for key, value in saved.values.items() if value is not None}), str(path))
-    layers = Layers()
+    layers = Layers(saved_in=str(path))
     origins = saved.origins or {}
     layers.values |= saved.values
     layers.origins |= {key: RUN + origins.get(key, "gmc 0.1").removeprefix(RUN) for key in saved.values}
     return layers.only(lambda key: layers.values[key] != "auto" or key.startswith("estimator."))  # gmc 0.1 saved "auto"
+
+
+def traced(error: UsageError, layers: Layers, again: Callable[[Layers], object]) -> UsageError:
+    """The same refusal, with the file in which an earlier command saved the refused value, where nobody said it now.
+
+    again: what refused. A value is the file's when what the file says is refused in the same words.
+    """
+    if not layers.saved_in or layers.saved_in in str(error):
+        return error
+    try:
+        again(lay(earlier=layers.as_saved))
+    except UsageError as same:
+        if str(same).startswith(str(error)):
+            return type(error)(f"{error} (saved in {layers.saved_in})")
+    return error
 
 
 def _without_device(layers: Layers) -> Layers:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from gmc.config.layers import FIELDS, Layers, lay
 from gmc.delays.base import DelayContext
 from gmc.delays.registry import arguments_of, delay_class
+from gmc.errors import UsageError
 from gmc.loading.named import require_model
 from gmc.problems.load import load_problems, require_source
 from gmc.problems.readers import READERS
+from gmc.resolving.earlier import traced
 
 if TYPE_CHECKING:
     from gmc.config.settings import RunSettings
@@ -36,20 +38,28 @@ def resolve_asked(
     only_settings: nothing will be loaded, as with --dry-run, so nothing need be there. Raises `UsageError` and `DataError`.
     """
     layers = lay(earlier=earlier, recipe=recipe, flags=flags, flag_names=flag_names, assignments=assignments)
+    if not only_settings:
+        try:
+            _look_around(layers)
+        except UsageError as error:
+            raise traced(error, layers, _look_around) from error
+    from gmc.resolving.resolve import resolve  # last: it imports torch
+
+    return resolve(layers)
+
+
+def _look_around(layers: Layers) -> None:
+    """Refuse a model, a delay or problems that cannot be."""
 
     def said(key: str) -> Any:
         return layers.values.get(key, FIELDS[key].default)
 
-    if not only_settings:
-        require_model(said(MODEL))
-        delay = delay_class(said("delay"))
-        if delay.generates and not delay.live:  # others ask no problems here
-            require_source(said(PROBLEMS))
-            _look_into(said(PROBLEMS), said("problems.question_field"), said("problems.answer_field"))
-        delay.check(arguments_of(said("delay")), DelayContext(*map(said, CONTEXT)))
-    from gmc.resolving.resolve import resolve  # last: it imports torch
-
-    return resolve(layers)
+    require_model(said(MODEL))
+    delay = delay_class(str(said("delay")))
+    if delay.generates and not delay.live:  # others ask no problems here
+        require_source(said(PROBLEMS))
+        _look_into(said(PROBLEMS), said("problems.question_field"), said("problems.answer_field"))
+    delay.check(arguments_of(str(said("delay"))), DelayContext(*map(said, CONTEXT)))
 
 
 def _look_into(source: str, question_field: str, answer_field: str) -> None:

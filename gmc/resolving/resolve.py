@@ -25,6 +25,7 @@ from gmc.gradients.assemble import require_both_kinds
 from gmc.problems.benchmarks import DEFAULT_SAMPLES, select_benchmarks
 from gmc.problems.templates import default_template, get_template
 from gmc.ranks import coming_ranks
+from gmc.resolving.earlier import traced
 from gmc.rewards.build import code_hashes, complete, file_hashes
 
 RULE = "estimator."
@@ -36,8 +37,15 @@ def resolve(layers: Layers) -> RunSettings:
     """Every setting with the value in force and its origin.
 
     Raises `UsageError` for a rule, a benchmark or a template that is not there, for a setting that the rule refuses, and for
-    log-probs of one kind where the rule needs both.
+    log-probs of one kind where the rule needs both; it names the file in which an earlier command saved it.
     """
+    try:
+        return _resolved(layers)
+    except UsageError as error:
+        raise traced(error, layers, _resolved) from error
+
+
+def _resolved(layers: Layers) -> RunSettings:
     values, origins = dict(layers.values), dict(layers.origins)
     rule = _build_rule(values)
     _fill_rule(rule, values, origins)

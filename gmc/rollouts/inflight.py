@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from gmc.delays.base import FlightClock, GroupRef
 from gmc.engines.base import Engine
@@ -14,6 +16,8 @@ from gmc.rollouts.lengths import LengthAccount
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.scheduled import CACHED_SHARDS
 from gmc.rollouts.source import Progress, RolloutSource
+from gmc.store.checkpoints import CURE
+from gmc.store.records import checked
 from gmc.store.shards.groups import in_groups
 from gmc.store.shards.reader import read_metadata
 from gmc.store.shards.rollout import Rollout
@@ -25,6 +29,30 @@ log = logging.getLogger(__name__)
 
 ATTACHMENT = "in-flight.parquet"
 """In a checkpoint: the rows of all batches that are not whole."""
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """What `InflightDelay.flight_state` gives."""
+
+    clock: float
+    launched: int
+    starts: list[float]
+    waits: int
+    ready: list[tuple[float, int, int]]
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a checkpoint keeps. flying: batch, version and rewarded groups of each batch that is not whole."""
+
+    clock: _Clock
+    flying: list[tuple[int, int, list[int]]]
+    generated: LengthAccount
+    trained: LengthAccount
+
+
+_STATE = TypeAdapter(_State)
 
 
 class InflightSource(RolloutSource):
@@ -140,15 +168,15 @@ class InflightSource(RolloutSource):
             one.rows_PG[-1].append(row)
 
     def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
+        if not {"clock", "flying"} <= state.keys():
+            raise self._other_delay("")
+        saved = checked(_STATE, state, "the state of the checkpoint", CURE)
+        self._generated, self._trained = saved.generated, saved.trained
+        rewarded = {batch: set(groups) for batch, _, groups in saved.flying}
         try:
-            self._clock.load_flight_state(state["clock"])
-            self._generated, self._trained = LengthAccount(**state["generated"]), LengthAccount(**state["trained"])
-            rewarded = {batch: set(groups) for batch, _, groups in state["flying"]}
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"the checkpoint was made under another delay than --delay {self._spec} ({error}); resume with the delay that "
-                "the run was started with"
-            ) from error
+            self._clock.load_flight_state(asdict(saved.clock))
+        except ValueError as error:
+            raise self._other_delay(f" ({error})") from error
         if rewarded.keys() != self._flying.keys() or len(self._clock.starts) != len(used):
             raise DataError("the checkpoint's rows in flight, its state and used.jsonl disagree; restore them from a copy")
         self._store.set_aside_batches(self._flying.keys())  # what later versions made of them did not happen
@@ -162,6 +190,12 @@ class InflightSource(RolloutSource):
         missing = {group.batch for groups in used for group in groups} - self._stored.keys() - self._flying.keys()
         if missing:
             raise self._store.missing(min(missing))
+
+    def _other_delay(self, why: str) -> DataError:
+        return DataError(
+            f"the checkpoint was made under another delay than --delay {self._spec}{why}; resume with the delay that the run "
+            "was started with"
+        )
 
     def _begin(self) -> None:
         """Start from an empty folder: what a run made that was killed before its first checkpoint is set aside."""

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gmc.errors import DataError
+from pydantic import TypeAdapter
+
+from gmc.store.checkpoints import CURE
+from gmc.store.records import checked
 from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.rollout import Rollout, SetAside
 
@@ -55,12 +58,7 @@ class SetAsideAccount:
     @classmethod
     def parse(cls, state: Any) -> "SetAsideAccount":
         """The account that a checkpoint holds. Raises `DataError` for what is none."""
-        try:
-            return cls(int(state["groups"]), float(state["reward"]), int(state["tokens"]))
-        except (TypeError, ValueError, KeyError) as error:
-            raise DataError(
-                f"the checkpoint's account of groups set aside is damaged ({error}); restore it from a copy"
-            ) from error
+        return checked(TypeAdapter(cls), state, "the checkpoint's account of groups set aside", CURE)
 
     def add(self, set_aside: Iterable[SetAside]) -> None:
         """Count the groups that one batch set aside."""

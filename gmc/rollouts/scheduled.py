@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from gmc.delays.base import DelayModel, GroupRef, GroupTimes
 from gmc.engines.base import Engine
 from gmc.errors import DataError, GmcError, UsageError
@@ -16,6 +18,8 @@ from gmc.rollouts.lengths import LengthAccount
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.resampling import Made, SetAsideAccount
 from gmc.rollouts.source import Progress, RolloutSource
+from gmc.store.checkpoints import CURE as CHECKPOINT_CURE
+from gmc.store.records import checked
 from gmc.store.shards.groups import in_groups, sampled_length
 from gmc.store.shards.launches import Launches, LaunchLog
 from gmc.store.shards.reader import Launch, count_groups, read_launch, read_lengths, read_metadata
@@ -26,6 +30,17 @@ from gmc.store.shards.writer import write_shard
 log = logging.getLogger(__name__)
 
 CACHED_SHARDS = 16
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a checkpoint keeps. delay: the state of the delay model."""
+
+    delay: dict[str, Any]
+    planned_updates: int
+
+
+_STATE = TypeAdapter(_State)
 
 
 @dataclass
@@ -107,15 +122,14 @@ class ScheduledSource(RolloutSource):
         return {"delay": self._delays.state_dict(), "planned_updates": self._planned_updates}
 
     def load_state_dict(self, state: Mapping[str, Any], used: Sequence[Sequence[GroupRef]]) -> None:
+        if not {"delay", "planned_updates"} <= state.keys():
+            raise self._other_delay("")
+        saved = checked(_STATE, state, "the state of the checkpoint", CHECKPOINT_CURE)
+        planned = saved.planned_updates
         try:
-            self._delays.load_state_dict(state["delay"])
-            planned = int(state["planned_updates"])
-        except (KeyError, TypeError, ValueError) as error:
-            why = "" if isinstance(error, KeyError) else f" ({error})"
-            raise DataError(
-                f"the checkpoint was made under another delay than --delay {self._spec}{why}; leave --delay "
-                "out, and --resume takes the run's own"
-            ) from error
+            self._delays.load_state_dict(saved.delay)
+        except ValueError as error:
+            raise self._other_delay(f" ({error})") from error
         self._calibrate()
         known = {} if self._log is None else self._log.read()
         late: int | None = None
@@ -131,6 +145,12 @@ class ScheduledSource(RolloutSource):
                 *(planned, self._planned_updates, late, len(used), self._planned_updates, self._planned_updates),
             )
         self._hold(planned)
+
+    def _other_delay(self, why: str) -> DataError:
+        return DataError(
+            f"the checkpoint was made under another delay than --delay {self._spec}{why}; leave --delay out, and --resume "
+            "takes the run's own"
+        )
 
     def _hold(self, planned: int) -> None:
         """Let batches wait that the run launched for updates beyond its end, when that was later than it is now."""

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gmc.errors import DataError
+from gmc.errors import DataError, GmcError
 from gmc.ranks import ALONE, Ranks
 from gmc.store.files import (
     checksum,
@@ -30,13 +31,39 @@ from gmc.store.files import (
     write_bytes,
     write_text,
 )
-from gmc.store.formats import NewerFormatError, read_format, stamp
+from gmc.store.formats import read_format, stamp
+from gmc.store.records import checked
 from gmc.store.run_directory import CHECKPOINT_NAME, checkpoint_name
 from gmc.store.temporary import remove_leftovers
 
 STATE_FILE = "state.json"
 PARTS = ("weights", "optimizer", "estimator")
 SHARED = "shared"
+
+
+CURE = "restore the folder from a copy, or delete it to resume from the checkpoint before it"
+
+
+@dataclass(frozen=True)
+class _Extra:
+    """What must stand beside the tensors; whoever saves may have more. source: the state of the rollouts' source."""
+
+    run_id: str
+    source: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _State:
+    """What state.json holds beside its format. sha256: of the tensors' files by part, or shared: of those in that folder."""
+
+    update: Annotated[int, Field(ge=0)]
+    extra: _Extra
+    sha256: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, str] | None = None
+    attachments: dict[str, str] = field(default_factory=dict)
+
+
+_STATE = TypeAdapter(_State)
 
 
 @dataclass(frozen=True)
@@ -117,26 +144,27 @@ def load_checkpoint(path: Path, ranks: Ranks = ALONE) -> Checkpoint:
     Raises `DataError` naming it when anything in it is missing, damaged or newer.
     """
     try:
-        state = read_json(path / STATE_FILE)
-        read_format(path / STATE_FILE, state)
-        update = int(state["update"])
+        content = read_json(path / STATE_FILE, CURE)
+        read_format(path / STATE_FILE, content)
+        state = checked(_STATE, content, path / STATE_FILE, CURE)
+        update, extra = state.update, dict(content["extra"])
         if path.name != checkpoint_name(update):
             raise ValueError(f"it holds the state after {update} updates")
-        if "shared" in state:
-            named = list(state["shared"].items())[ranks.rank :: ranks.count]  # each rank looks at its share
+        if state.shared is not None:
+            named = list(state.shared.items())[ranks.rank :: ranks.count]  # each rank looks at its share
             _require_saved({path / SHARED / name: digest for name, digest in named})
-            return Checkpoint(update, {}, {}, {}, _extra(state["extra"]), path, shared=path / SHARED)
-        _require_saved({path / f"{part}.safetensors": state["sha256"][part] for part in PARTS})
+            return Checkpoint(update, {}, {}, {}, extra, path, shared=path / SHARED)
+        if lost := [part for part in PARTS if part not in state.sha256]:
+            raise DataError(f"{path / STATE_FILE}: damaged (its sha256 names no {lost[0]}); {CURE}")
+        _require_saved({path / f"{part}.safetensors": state.sha256[part] for part in PARTS})
         weights, optimizer, estimator = (_load_tensors(path / f"{part}.safetensors") for part in PARTS)
-        attachments = {name: _attachment(path / name, sha) for name, sha in state.get("attachments", {}).items()}
-        return Checkpoint(update, weights, optimizer, estimator, _extra(state["extra"]), path, attachments)
-    except NewerFormatError:
+        attachments = {name: _attachment(path / name, sha) for name, sha in state.attachments.items()}
+        return Checkpoint(update, weights, optimizer, estimator, extra, path, attachments)
+    except GmcError:
         raise
-    except (DataError, SafetensorError, OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(
-            f"{path}: marked complete but cannot be loaded ({error}). "
-            "Restore the folder from a copy, or delete it to resume from the checkpoint before it."
-        ) from error
+    except (SafetensorError, OSError, KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DataError(f"{path}: marked complete but cannot be loaded ({reason}); {CURE}") from error
 
 
 def finish_shared_checkpoint(
@@ -163,13 +191,6 @@ def _attachment(path: Path, checksum: str) -> bytes:
     if hashlib.sha256(contents).hexdigest() != checksum:
         raise ValueError(f"{path.name} is not the file that was saved")
     return contents
-
-
-def _extra(extra: Any) -> dict[str, Any]:
-    """What a session stored beside the tensors. Raises `TypeError` for values of other types."""
-    if not isinstance(extra.get("source", {}), dict):
-        raise TypeError(f"the state of its source is {extra['source']!r}, not a table")
-    return dict(extra)
 
 
 def _complete(directory: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gmc.errors import DataError, GmcError, UsageError
+from gmc.errors import DataError, GmcError, UsageError, unreadable
 from gmc.store.temporary import TEMPORARY_PREFIX, remove, temporary_name
 
 READY = "READY"
@@ -278,14 +278,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, strict_json(value) + "\n")
 
 
-def read_json(path: Path) -> Any:
-    """Read one JSON file; raises `DataError` naming the file when it is missing or damaged."""
+def read_json(path: Path, cure: str = "restore it from a copy") -> Any:
+    """Read one JSON file; raises `DataError` naming the file, and the cure, when it is missing or damaged."""
     try:
         return json.loads(read_bytes(path).decode("utf-8"))
     except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file") from error
+        raise DataError(f"{path}: no such file; {cure}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from error
+        raise DataError(f"{path}: not valid JSON ({unreadable(error)}); {cure}") from error
 
 
 def append_jsonl(path: Path, record: dict[str, Any]) -> None:
@@ -313,5 +313,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
         try:
             records.append(json.loads(line))
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}, line {number}: not valid JSON ({error})") from error
+            raise DataError(
+                f"{path}, line {number}: not valid JSON ({unreadable(error)}); restore the file from a copy"
+            ) from error
     return records

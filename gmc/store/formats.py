@@ -11,6 +11,7 @@ from gmc import __version__
 from gmc.errors import DataError
 
 FORMAT = 2
+CURE = "restore it from a copy"
 
 
 class NewerFormatError(DataError):
@@ -28,10 +29,10 @@ def read_format(path: Path, record: Mapping[str, Any]) -> int:
     Raises `NewerFormatError` naming both versions for a format above `FORMAT`, `DataError` for what is no format.
     """
     if not isinstance(record, Mapping):
-        raise DataError(f"{path}: damaged (it holds {type(record).__name__}, not a record)")
+        raise DataError(f"{path}: damaged (it holds no table of names and values); {CURE}")
     found = record.get("format", 1)
     if type(found) is not int or found < 1:
-        raise DataError(f"{path}: damaged (its format is {found!r}, not a whole number of at least 1)")
+        raise DataError(f"{path}: damaged (its format is {found!r}, not a whole number of at least 1); {CURE}")
     if found > FORMAT:
         raise NewerFormatError(
             f"{path}: written by gmc {record.get('gmc_version', 'of an unknown version')} (format {found}), this is gmc "

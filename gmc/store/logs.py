@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from gmc.errors import DataError
+from gmc.errors import DataError, unreadable
 from gmc.store.files import open_plain, read_bytes, read_jsonl, write_bytes
 
 CURE = "Restore the file from a copy, or start anew with --overwrite."
@@ -139,7 +139,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}, line {number}: not valid JSON ({error}). {CURE}") from error
+        raise DataError(f"{path}, line {number}: not valid JSON ({unreadable(error)}). {CURE}") from error
     _require_record(path, number, record)
     return dict(record)
 

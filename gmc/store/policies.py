@@ -5,14 +5,15 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 from safetensors import safe_open
 
 from gmc import __version__
 from gmc.errors import DataError
 from gmc.store.files import checksum, finish_directory, is_ready, read_json, ready_directory, set_aside, write_json
+from gmc.store.records import checked
 from gmc.store.run_directory import POLICY_NAME, RUN_FILE, policy_name
 from gmc.store.temporary import remove, remove_leftovers
 
@@ -52,7 +53,7 @@ tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")
 
 
 CURE = (
-    "Restore the folder from a copy, or take another policy; as a model of its own, without what its run says of it, a copy "
+    "restore the folder from a copy, or take another policy; as a model of its own, without what its run says of it, a copy "
     "without gmc.json elsewhere can be loaded."
 )
 
@@ -67,8 +68,8 @@ class PolicyInfo:
     dtype: that of the weights; files: SHA-256 of each file that holds weights, empty in policies of earlier versions.
     """
 
-    run_id: str
-    version: int
+    run_id: Annotated[str, Field(min_length=1)]
+    version: Annotated[int, Field(ge=0)]
     weights_hash: str
     base_model: str
     gmc_version: str
@@ -232,14 +233,7 @@ def _holds(path: Path, info: PolicyInfo) -> bool:
 
 def read_policy_info(path: Path) -> PolicyInfo:
     """The record in a policy folder. Raises `DataError` naming the file when it is missing or damaged."""
-    raw = read_json(path / INFO_FILE)
-    try:
-        return TypeAdapter(PolicyInfo).validate_python(raw)
-    except ValidationError as error:
-        reason = error.errors()[0]
-        raise DataError(
-            f"{path / INFO_FILE}: entry {reason['loc']} is bad ({reason['msg']}). Publish the policy again."
-        ) from error
+    return checked(TypeAdapter(PolicyInfo), read_json(path / INFO_FILE, CURE), path / INFO_FILE, CURE)
 
 
 def intact_policy(path: Path) -> PolicyInfo:
@@ -251,10 +245,10 @@ def intact_policy(path: Path) -> PolicyInfo:
     info = read_policy_info(path)
     found = {file.name for file in path.glob("*.safetensors")}
     if not found or (info.files and found != info.files.keys()):
-        raise DataError(f"{path}: its files of weights are {sorted(found)}, its record names {sorted(info.files)}. {CURE}")
+        raise DataError(f"{path}: its files of weights are {sorted(found)}, its record names {sorted(info.files)}; {CURE}")
     for name in sorted(found):
         if (path / name).stat().st_size == 0 or (info.files and checksum(path / name) != info.files[name]):
-            raise DataError(f"{path / name}: is not the file that was published: {INFO_FILE} names another SHA-256. {CURE}")
+            raise DataError(f"{path / name}: is not the file that was published: {INFO_FILE} names another SHA-256; {CURE}")
     return info
 
 
@@ -275,7 +269,7 @@ def require_readable(path: Path, info: PolicyInfo, trust_remote_code: bool) -> N
         found = tokenizer_hash(load_tokenizer(path, trust_remote_code=trust_remote_code))
     if info.tokenizer_hash and found != info.tokenizer_hash:
         raise DataError(
-            f"{path}: the hash of its tokenizer is {found[:12]}, its record {INFO_FILE} says {info.tokenizer_hash[:12]}. {CURE}"
+            f"{path}: the hash of its tokenizer is {found[:12]}, its record {INFO_FILE} says {info.tokenizer_hash[:12]}; {CURE}"
         )
 
 

@@ -26,19 +26,23 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import filelock
 import tomli_w
+from pydantic import Field, TypeAdapter
 
 from gmc import __version__
 from gmc.config.settings import RunSettings
-from gmc.errors import DataError, GmcError, UsageError
+from gmc.errors import DataError, GmcError, UsageError, unreadable
 from gmc.store.files import disk_errors, make_directory, read_bytes, write_text
-from gmc.store.formats import FORMAT, NewerFormatError, read_format
+from gmc.store.formats import FORMAT, read_format
+from gmc.store.records import checked
 from gmc.store.saved_settings import write_run_settings
 from gmc.store.temporary import TEMPORARY_PREFIX, remove_leftovers
 
 RUN_FILE = "run.toml"
+CURE = "restore it from a copy, or use --overwrite"
 LOCK_SECONDS = 0.3
 """`gmc status` holds the lock for an instant, to see whether anyone else does."""
 GO_ON = "Use --resume to go on, --overwrite to start anew, or another --run."
@@ -70,12 +74,15 @@ class RunRecord:
     format: of everything in the run that has no number of its own (settings, logs).
     """
 
-    run_id: str
-    model: str
-    seed: int
+    run_id: Annotated[str, Field(min_length=1)]
+    model: Annotated[str, Field(min_length=1)]
+    seed: Annotated[int, Field(ge=0)]
     weights_hash: str
     gmc_version: str
     format: int = FORMAT
+
+
+_RECORD = TypeAdapter(RunRecord)
 
 
 class RunDirectory:
@@ -176,15 +183,11 @@ class RunDirectory:
             raise UsageError(f"{path}: no run here ({RUN_FILE} is missing). Start one with `gmc rollout` or `gmc train`.")
         try:
             content = tomllib.loads(read_bytes(path / RUN_FILE).decode("utf-8"))
-            record = RunRecord(**{**content, "format": read_format(path / RUN_FILE, content)})
-            for name, value in asdict(record).items():
-                if type(value) is not (int if name in ("seed", "format") else str):
-                    raise TypeError(f"{name} is {value!r}")
-        except NewerFormatError:
-            raise
-        except (ValueError, TypeError, RecursionError) as error:
-            raise DataError(f"{path / RUN_FILE}: damaged ({error}). Restore it from a copy, or use --overwrite.") from error
-        return cls(path, record)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, GmcError):
+                raise
+            raise DataError(f"{path / RUN_FILE}: damaged ({unreadable(error)}); {CURE}") from error
+        return cls(path, checked(_RECORD, {**content, "format": read_format(path / RUN_FILE, content)}, path / RUN_FILE, CURE))
 
     def require_same(self) -> None:
         """Raise `GmcError` when the folder does not hold this run any more: it was deleted, or started anew."""

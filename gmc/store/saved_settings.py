@@ -1,16 +1,17 @@
 """The settings that a command saved in a run, with the origin of each and library versions, read back strictly."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from gmc.config.layers import flatten
+from gmc.config.layers import check, flatten, unflatten
 from gmc.config.settings import RunSettings, settings_tree
-from gmc.errors import DataError
+from gmc.errors import DataError, UsageError, unreadable
 from gmc.store.files import write_text
 
 CURE = "restore it from a copy, or start another --run"
@@ -38,15 +39,21 @@ def write_run_settings(path: Path, settings: RunSettings, versions: Mapping[str,
 
 def read_run_settings(path: Path) -> dict[str, Any]:
     """The tree of settings in RUN/settings/COMMAND.toml. Raises `DataError` naming the file when it is missing or damaged."""
-    settings: dict[str, Any] = _table(path, _content(path), "settings")
+    content = _content(path)
+    _saved(path, content)
+    settings: dict[str, Any] = _table(path, content, "settings")
     return settings
 
 
 def read_saved_settings(path: Path) -> SavedSettings:
-    """The same with origins. Raises `DataError` also when a value has no origin, or an origin no value."""
-    content = _content(path)
+    """The same, flat and with origins. Both refuse a value that is not allowed or has no origin, and an origin without one."""
+    return _saved(path, _content(path))
+
+
+def _saved(path: Path, content: Mapping[str, Any]) -> SavedSettings:
     values = dict(flatten(_table(path, content, "settings")))
     if "origins" not in content:
+        _require_allowed(path, values)
         return SavedSettings(values, None)
     origins = _table(path, content, "origins")
     nulls = {key: None for key in origins if key not in values and key.startswith("estimator.")}
@@ -57,7 +64,27 @@ def read_saved_settings(path: Path) -> SavedSettings:
     for key, origin in origins.items():
         if not isinstance(origin, str):
             raise DataError(f"{path}: damaged (the origin of {key} is {origin!r}); {CURE}")
+    _require_allowed(path, values)
     return SavedSettings(values, origins)
+
+
+def _require_allowed(path: Path, values: Mapping[str, Any]) -> None:
+    """Each value as the settings have it; those of a rule are the rule's affair, but it has a name."""
+    try:
+        check(unflatten({key: value for key, value in values.items() if value is not None}), str(path))
+    except UsageError as error:
+        raise DataError(f"{error}; {CURE}") from error
+    if not (isinstance(name := values.get("estimator.name"), str) and name):
+        raise DataError(f"{path}: damaged (estimator.name is no name of a rule); {CURE}")
+
+
+@contextmanager
+def naming_saved(path: Path | str) -> Iterator[None]:
+    """Have a refusal within of what was read from `path` name it."""
+    try:
+        yield
+    except UsageError as error:
+        raise type(error)(f"{error} (saved in {path})") from error
 
 
 def read_versions(path: Path) -> dict[str, str]:
@@ -70,7 +97,7 @@ def _content(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: missing or damaged ({error}); {CURE}") from error
+        raise DataError(f"{path}: missing or damaged ({unreadable(error)}); {CURE}") from error
 
 
 def _table(path: Path, content: Mapping[str, Any], name: str) -> dict[str, Any]:

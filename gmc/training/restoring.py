@@ -65,7 +65,12 @@ def restore_source(checkpoint: Checkpoint, source: RolloutSource, used: Sequence
     """Put the source of rollouts where it stood. Raises as `restore_updater`."""
     with _blaming_settings(place):
         source.load_attachments(checkpoint.attachments, str(checkpoint.path))
-        source.load_state_dict(checkpoint.extra["source"], used)
+        try:
+            source.load_state_dict(checkpoint.extra.get("source", {}), used)
+        except DataError as error:
+            if str(place.run.path) in str(error):
+                raise
+            raise DataError(f"{checkpoint.path}: {error}") from error
 
 
 def restore(checkpoint: Checkpoint, updater: Updater) -> None:

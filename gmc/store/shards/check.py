@@ -173,6 +173,9 @@ class Check:
 
     def _tokens(self) -> ListColumn:
         """Check the ids of prompts and responses; returns the responses."""
+        self.fail_where(
+            self._lists("prompt_token_ids").lengths == 0, "prompt_token_ids", "{} is empty, and a response follows some token"
+        )
         for name in ("prompt_token_ids", "response_token_ids"):
             column = self._lists(name)
             bad = (column.values < 0) | (column.values >= self.metadata.vocabulary_size)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
-from gmc.errors import DataError
+from gmc.errors import DataError, plain_words
 from gmc.store.shards.rollout import SCHEMA_VERSION, ShardMetadata
 
 METADATA_KEY = b"gmc"
@@ -89,9 +89,8 @@ def decode_metadata(origin: str, key_values: dict[bytes, bytes] | None) -> Shard
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise DataError(
-            f"{origin}: the shard's metadata entry {name!r} is bad ({first['msg']}). Write the file again."
-        ) from error
+        reason = "it is missing" if first["type"] == "missing" else plain_words(first["msg"])
+        raise DataError(f"{origin}: the shard's metadata entry {name!r} is bad ({reason}). Write the file again.") from error
 
 
 def _peek_version(origin: str, raw: bytes) -> Any:
