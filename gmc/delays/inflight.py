@@ -1,12 +1,31 @@
 """Responses sampled by all versions that stand while their tokens are made: in-flight weight updates on the virtual clock."""
 
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from gmc.delays.base import Arguments, DelayContext, GroupRef
 from gmc.delays.flight import FlightClock
 from gmc.delays.length import TOKENS_PER_CLOCK, LengthDelay
+from gmc.store.records import fault
+
+
+@dataclass(frozen=True)
+class _State:
+    """What `flight_state` gives. ready: time, batch and group of each group that is finished and not taken."""
+
+    clock: float
+    launched: int
+    starts: list[float]
+    waits: int
+    ready: list[tuple[float, int, int]]
+
+
+_STATE = TypeAdapter(_State)
 
 
 class InflightDelay(LengthDelay):
@@ -99,11 +118,14 @@ class InflightDelay(LengthDelay):
         }
 
     def load_flight_state(self, state: Mapping[str, Any]) -> None:
-        """Stand where a clock with this state stood. Raises `ValueError` or `KeyError` for another clock's state."""
-        if state["clock"] != self._clock:
-            raise ValueError(f"the clock was {state['clock']:g}")
-        self._launched, self.waits = int(state["launched"]), int(state["waits"])
-        self.starts = [float(start) for start in state["starts"]]
+        """Stand where a clock with this state stood. Raises `ValueError` for another clock's state."""
+        try:
+            saved = _STATE.validate_json(json.dumps(dict(state)), strict=True)
+        except ValidationError as error:
+            raise ValueError(fault(error)) from error
+        if saved.clock != self._clock:
+            raise ValueError(f"the clock was {saved.clock:g}")
+        self._launched, self.waits, self.starts = saved.launched, saved.waits, list(saved.starts)
         self._now = self.starts[-1] + 1 if self.starts else 0.0
-        for at, batch, group in state["ready"]:
-            self._add((float(at), int(batch), int(group)))
+        for group in saved.ready:
+            self._add(group)

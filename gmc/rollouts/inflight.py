@@ -32,21 +32,10 @@ ATTACHMENT = "in-flight.parquet"
 
 
 @dataclass(frozen=True)
-class _Clock:
-    """What `InflightDelay.flight_state` gives."""
-
-    clock: float
-    launched: int
-    starts: list[float]
-    waits: int
-    ready: list[tuple[float, int, int]]
-
-
-@dataclass(frozen=True)
 class _State:
     """What a checkpoint keeps. flying: batch, version and rewarded groups of each batch that is not whole."""
 
-    clock: _Clock
+    clock: dict[str, Any]
     flying: list[tuple[int, int, list[int]]]
     generated: LengthAccount
     trained: LengthAccount
@@ -174,9 +163,9 @@ class InflightSource(RolloutSource):
         self._generated, self._trained = saved.generated, saved.trained
         rewarded = {batch: set(groups) for batch, _, groups in saved.flying}
         try:
-            self._clock.load_flight_state(asdict(saved.clock))
-        except ValueError as error:
-            raise self._other_delay(f" ({error})") from error
+            self._clock.load_flight_state(saved.clock)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._other_delay(f" ({error})" if isinstance(error, ValueError) else "") from error
         if rewarded.keys() != self._flying.keys() or len(self._clock.starts) != len(used):
             raise DataError("the checkpoint's rows in flight, its state and used.jsonl disagree; restore them from a copy")
         self._store.set_aside_batches(self._flying.keys())  # what later versions made of them did not happen
