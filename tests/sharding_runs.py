@@ -45,14 +45,14 @@ def job(path: Path, *assignments: str, resume: bool = False, rollouts: Path | No
     }
 
 
-def run_jobs(ranks: int, *jobs: dict[str, Any]) -> None:
-    """Train each of them in turn on so many ranks."""
+def run_jobs(ranks: int, *jobs: dict[str, Any], seconds: float = 600) -> None:
+    """Train each of them in turn on so many ranks, within so many seconds."""
     process = subprocess.run(
         command(ranks, str(TESTS / "sharding_runs.py"), json.dumps(jobs)),
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=seconds,
         check=False,
     )
     assert process.returncode == 0, process.stderr[-6000:]

@@ -17,6 +17,7 @@ def main() -> int:
     from test_sharding import BATCHES, RULES, assignments, make_rollouts, require_equal
     from training_runs import small_settings, train_run
 
+    RULES["truncated"] = ["estimator=truncated"]  # its weights look at a response; those of the others at a token or a group
     wrong, started = 0, time.monotonic()
     counts = [int(said) for said in sys.argv[1:]] or [*BATCHES]
     choices = list(
@@ -27,7 +28,8 @@ def main() -> int:
         rollouts = make_rollouts(folder)
         for ranks in counts:
             cases = {"-".join(choice) + f"-{ranks}": assignments(choice[0], ranks, *choice[1:]) for choice in choices}
-            run_jobs(ranks, *(job(folder / name, *case, SHARDED, rollouts=rollouts[ranks]) for name, case in cases.items()))
+            jobs = [job(folder / name, *case, SHARDED, rollouts=rollouts[ranks]) for name, case in cases.items()]
+            run_jobs(ranks, *jobs, seconds=7200)
             for name, case in cases.items():
                 train_run(folder / f"{name}-alone", small_settings(*case), rollouts_from=rollouts[ranks])
                 try:
