@@ -4,11 +4,15 @@ import os
 import signal
 import sys
 
-from gmc.lifeline import stop_with_launcher
+from gmc.lifeline import hold_on, stop_with_launcher
 
 
 def main() -> None:
-    """Run the command line. Until it is loaded, Ctrl-C ends the process without a word, as it does any program."""
+    """Run the command line, ending with a process that gave it a lifeline and with torchrun.
+
+    Until it is loaded, Ctrl-C ends the process without a word, as it does any program.
+    """
+    hold_on()
     stop_with_launcher()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -25,12 +25,31 @@ pool.run([("1", "2")])
 print(*pool.pids(), flush=True)
 """
 
+FOLLOWER = """
+import threading, time
+from pathlib import Path
+from gmc.live import fleet_follower
+from gmc.store.run_directory import RunDirectory
+run = RunDirectory.create(Path({run!r}), model="embedded", seed=0).path
+log = run / "logs" / "fleet-0.log"
+started = []
+class Popen(fleet_follower.subprocess.Popen):
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        started.append(self.pid)
+fleet_follower.subprocess.Popen = Popen
+threading.Thread(target=fleet_follower.follow_once, args=(run, [], log), daemon=True).start()
+while not (started and "waiting for" in log.read_text()):
+    time.sleep(0.05)
+print(*started, flush=True)
+"""
+
 
 def worker_of(module, file, what, length):
     return WORKER.format(module=module, file=str(file), what=what, length=length)
 
 
-@pytest.mark.parametrize("kind", ["reward", "tool", "grading"])
+@pytest.mark.parametrize("kind", ["reward", "tool", "grading", "follower"])
 @pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere a thread of the helper does it, which a stopped one does not run"
 )
@@ -41,6 +60,7 @@ def test_a_helper_ends_with_a_starter_that_is_killed(tmp_path, kind):
         "reward": worker_of("gmc.rewards.calling", file, "f", 3),
         "tool": worker_of("gmc.environments.calling", file, ["f"], 2),
         "grading": POOL,
+        "follower": FOLLOWER.format(run=str(tmp_path / "run")),
     }[kind]
     command = [sys.executable, "-c", script + "import time; time.sleep(600)"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:

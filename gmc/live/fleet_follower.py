@@ -1,19 +1,17 @@
 """One follower of a fleet as a process that ends with whoever started it, so that none is left holding a GPU."""
 
-import ctypes
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gmc.lifeline import Lifeline
 from gmc.store.run_directory import RUN_FILE
 
-_PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 30.0
 """How long a follower that is told to stop may take: vLLM needs some seconds to end its workers."""
@@ -34,7 +32,8 @@ def follow_once(run: Path, arguments: Sequence[str], log: Path) -> Ended:
     """Run `gmc rollout --follow` to its end on this machine; everything it prints goes to the end of `log`.
 
     A machine that does not see the run is refused instead of waiting for another folder of that name. An interruption, which
-    is how Ray cancels, ends the follower in good order.
+    is how Ray cancels, ends the follower in good order. When this process dies, the follower is killed with all that it has
+    started: one that only stopped after its batch would hold a GPU that Ray has given away, and its claim ends with its lease.
     """
     if not (run / RUN_FILE).is_file():
         return Ended(
@@ -47,15 +46,24 @@ def follow_once(run: Path, arguments: Sequence[str], log: Path) -> Ended:
         return Ended(2, f"{log}: {error.strerror}; followers write their shards beside it", _host(), 0.0)
     started = time.monotonic()
     command = [sys.executable, "-m", "gmc", "rollout", "--follow", "--run", str(run), *arguments]
+    lifeline = Lifeline()
     with log.open("ab") as file:
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, preexec_fn=_dying_with(os.getpid())
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=os.environ | lifeline.environment,
+            pass_fds=[lifeline.reader],
+            start_new_session=True,
         )
+        lifeline.started()
         try:
             while child.poll() is None:
                 time.sleep(POLL_SECONDS)
         finally:
             _end(child)
+            lifeline.close()
     return Ended(child.returncode, _last_line(log), _host(), time.monotonic() - started)
 
 
@@ -68,24 +76,6 @@ def _end(child: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-
-
-def _dying_with(parent: int) -> Callable[[], None] | None:
-    """What a child does before it becomes the follower: ask the kernel to kill it when its parent dies, however that dies.
-
-    At once, for a follower that only stops after its batch would hold a GPU that Ray has given away; its claim ends with its
-    lease. Linux alone has this.
-    """
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died in between
-            os._exit(1)
-
-    return ask
 
 
 def _last_line(log: Path) -> str:
