@@ -5,6 +5,8 @@ import json
 import os
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TRANSFER = ("/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update")
@@ -58,7 +60,7 @@ class Double:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def revive(self) -> None:
         self.die_in, self.mark = None, ""
@@ -111,3 +113,13 @@ class Double:
 
     def gmc_mark(self) -> str:
         return self.mark
+
+
+@contextmanager
+def doubles(vocabulary_size: int, count: int) -> Iterator[list[Double]]:
+    """So many servers, until the end of the block."""
+    started = [Double(vocabulary_size) for _ in range(count)]
+    yield started
+    for double in started:
+        double.server.shutdown()
+        double.server.server_close()

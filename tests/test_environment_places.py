@@ -9,14 +9,13 @@ from statistics import fmean
 
 import pytest
 from test_ranks import end, start, weights
-from training_runs import metrics_of, small_settings, train_run, weights_of
+from training_runs import metrics_of, small_settings, train_run, train_with_a_power_cut, weights_of
 
 from gmc.live.overview import overview
 from gmc.store.logs import read_used
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.reader import read_metadata, read_shard
 from gmc.store.shards.store import RolloutStore
-from gmc.training.update import Updater
 
 RETRY = ["rollout.environment=retry", "rollout.max_tokens=64", "train.checkpoint_every=2"]
 LOGGING = """
@@ -61,21 +60,10 @@ def logged_in(path):
 
 
 @pytest.mark.train
-def test_chosen_groups_of_episodes_are_conserved_and_resume_bit_for_bit(tmp_path, monkeypatch):
+def test_chosen_groups_of_episodes_are_conserved_and_resume_bit_for_bit(tmp_path):
     settings = small_settings(*RETRY, "delay=2", "train.updates=5", "rollout.resample_equal=3", "rollout.group_size=2")
     train_run(tmp_path / "whole", settings)
-    run = Updater.run
-
-    def crash(self, groups, update):
-        if update == 3:
-            raise OSError("power cut")
-        return run(self, groups, update)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Updater, "run", crash)
-        with pytest.raises(OSError, match="power cut"):
-            train_run(tmp_path / "parts", settings)
-    train_run(tmp_path / "parts", settings, resume=True)
+    train_with_a_power_cut(tmp_path / "parts", settings, update=3)
     assert episodes_of(tmp_path / "parts") == episodes_of(tmp_path / "whole")
     assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
     assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 import torch
-from training_runs import metrics_of, small_settings, train_run, weights_of
+from training_runs import metrics_of, small_settings, train_run, train_with_a_power_cut, weights_of
 
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
@@ -46,21 +46,10 @@ def varied_rewards(monkeypatch):
 
 @pytest.mark.train
 @pytest.mark.parametrize("rule", RULES)
-def test_a_resumed_run_equals_the_uninterrupted_one(rule, tmp_path, monkeypatch):
+def test_a_resumed_run_equals_the_uninterrupted_one(rule, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     train_run(whole, settings(rule))
-    run = Updater.run
-
-    def crash(self, groups, update):
-        if update == 2:
-            raise OSError("power cut")
-        return run(self, groups, update)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Updater, "run", crash)
-        with pytest.raises(OSError, match="power cut"):
-            train_run(broken, settings(rule))
-    train_run(broken, settings(rule), resume=True)
+    train_with_a_power_cut(broken, settings(rule), update=2)
     assert metrics_of(broken) == metrics_of(whole)
     assert weights_of(broken) == weights_of(whole)
     assert any(record["optimizer/gradient_norm"] > 0 for record in metrics_of(whole))

@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from server_double import Double
+from server_double import Double, doubles
 from tiny_models import tiny_model
 
 from gmc.engines import vllm_server
@@ -31,11 +31,8 @@ def model():
 
 @pytest.fixture
 def servers(model):
-    doubles = [Double(model.vocabulary_size) for _ in range(2)]
-    yield doubles
-    for double in doubles:
-        double.server.shutdown()
-        double.server.server_close()
+    with doubles(model.vocabulary_size, 2) as started:
+        yield started
 
 
 @pytest.fixture

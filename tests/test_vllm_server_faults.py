@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from server_double import Double
+from server_double import Double, doubles
 from tiny_models import tiny_model
 
 from gmc.engines import vllm_server
@@ -32,10 +32,8 @@ def model():
 @pytest.fixture
 def double(model, monkeypatch):
     monkeypatch.setattr(vllm_server, "POLL_SECONDS", 0.01)
-    double = Double(model.vocabulary_size)
-    yield double
-    double.server.shutdown()
-    double.server.server_close()
+    with doubles(model.vocabulary_size, 1) as (started,):
+        yield started
 
 
 @pytest.mark.parametrize(

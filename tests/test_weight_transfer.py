@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from server_double import Double
+from server_double import doubles
 from tiny_models import tiny_model
 from training_runs import small_settings
 
@@ -33,11 +33,8 @@ def model():
 
 @pytest.fixture
 def servers(model):
-    doubles = [Double(model.vocabulary_size) for _ in range(2)]
-    yield doubles
-    for double in doubles:
-        double.server.shutdown()
-        double.server.server_close()
+    with doubles(model.vocabulary_size, 2) as started:
+        yield started
 
 
 @dataclass

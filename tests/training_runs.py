@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gmc.config import RunSettings
 from gmc.resolving.resolve import resolve_settings
 from gmc.training import run
 from gmc.training.signals import stop_on_signals
+from gmc.training.update import Updater
 
 TIMINGS = ("time/",)
 
@@ -23,6 +26,22 @@ def train_run(path: Path, settings: RunSettings, *, resume: bool = False, rollou
     with stop_on_signals() as stop:
         result = run.train_run(path, settings, resume=resume, rollouts_from=rollouts_from, stopping=lambda: bool(stop))
     return result.record()
+
+
+def train_with_a_power_cut(path: Path, settings: RunSettings, *, update: int) -> None:
+    """A run that dies at the start of this update and is resumed to its end."""
+    whole = Updater.run
+
+    def crash(self: Updater, groups: Any, number: int) -> Any:
+        if number == update:
+            raise OSError("power cut")
+        return whole(self, groups, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Updater, "run", crash)
+        with pytest.raises(OSError, match="power cut"):
+            train_run(path, settings)
+    train_run(path, settings, resume=True)
 
 
 def metrics_of(path: Path) -> list[dict[str, Any]]:

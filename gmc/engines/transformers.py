@@ -14,6 +14,7 @@ from gmc.engines.decoding_choice import Decoding, choose_decoding
 from gmc.engines.flight import Flight, flights
 from gmc.engines.plain_probe import decodable_structure
 from gmc.engines.plain_state import Blocks, PlainState
+from gmc.engines.requests import check_requests
 from gmc.engines.stopping import StopStrings
 from gmc.errors import DataError, UsageError
 from gmc.models import LanguageModel
@@ -161,22 +162,7 @@ class TransformersEngine(Engine):
         """Nothing is held between calls."""
 
     def _check(self, prompts: Sequence[Sequence[int]], group_size: int, sampling: Sampling, seeds: Sequence[int]) -> None:
-        if len(seeds) != len(prompts):
-            raise UsageError(f"{len(seeds)} seeds for {len(prompts)} prompts: one a prompt is needed.")
-        if group_size < 1 or sampling.max_tokens < 1 or sampling.temperature < 0:
-            raise UsageError(
-                f"group size {group_size}, max tokens {sampling.max_tokens}, temperature {sampling.temperature}: "
-                "sizes start at 1, temperature at 0."
-            )
-        context = self._model.context_tokens
-        for index, prompt in enumerate(prompts):
-            if not prompt:
-                raise UsageError(f"prompt {index} is empty: sampling needs at least one token to start from.")
-            if context is not None and len(prompt) + sampling.max_tokens > context:
-                raise UsageError(
-                    f"prompt {index} has {len(prompt)} tokens; with max_tokens = {sampling.max_tokens} that exceeds the "
-                    f"context of {context} tokens of {self._model.source}. Lower max_tokens or leave this problem out."
-                )
+        check_requests(prompts, group_size, sampling, seeds, self._model.context_tokens, self._model.source)
 
     def _batches(self, prompts: Sequence[Sequence[int]], group_size: int, max_tokens: int) -> Iterator[list[_Unit]]:
         """Samples to decode together, in order, by the memory of their cache, and by length where padding would be seen."""

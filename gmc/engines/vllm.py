@@ -15,7 +15,7 @@ from torch import Tensor
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.probe import FLOORS, ProbeResult, compare_probe, probe_ids, reference_logprobs
-from gmc.engines.requests import check_requests, spread_seed
+from gmc.engines.requests import check_vllm_requests, spread_seed
 from gmc.engines.vllm_start import start_vllm, vllm_version
 from gmc.errors import DataError, GmcError
 from gmc.loading.adapter import merged_weights
@@ -103,7 +103,7 @@ class VllmEngine(Engine):
         The same call gives the same bytes. Raises `UsageError` for an empty prompt, one that leaves less than
         `sampling.max_tokens` of the context, and a temperature that vLLM would change.
         """
-        check_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
+        check_vllm_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
         requests = [self._parameters(sampling, group_size, seed) for seed in seeds]
         return self._wait(self._add(prompts, requests), sampling, progress)
 
@@ -111,7 +111,7 @@ class VllmEngine(Engine):
         self, prompts: Sequence[Sequence[int]], *, group_size: int, sampling: Sampling, seeds: Sequence[int]
     ) -> Callable[[], list[list[Completion]]]:
         """As `generate`, in two steps: whatever has begun is sampled together, whoever waits."""
-        check_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
+        check_vllm_requests(prompts, group_size, sampling, seeds, self.max_model_len, self._model.source)
         names = self._add(prompts, [self._parameters(sampling, group_size, seed) for seed in seeds])
         return lambda: self._wait(names, sampling, None)
 
@@ -121,7 +121,7 @@ class VllmEngine(Engine):
         """One further turn of each text, each with a limit of its own; its keys and values are still in the prefix cache."""
         turns = [replace(sampling, max_tokens=limit) for limit in limits]
         for context, turn, seed in zip(contexts, turns, seeds, strict=True):
-            check_requests([context], 1, turn, [seed], self.max_model_len, self._model.source)
+            check_vllm_requests([context], 1, turn, [seed], self.max_model_len, self._model.source)
         requests = [self._parameters(turn, 1, seed) for turn, seed in zip(turns, seeds, strict=True)]
         return [completion for (completion,) in self._wait(self._add(contexts, requests), sampling, None)]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
-from gmc.engines.requests import check_requests, spread_seed
+from gmc.engines.requests import check_vllm_requests, spread_seed
 from gmc.engines.server_client import ServerAnswerError, ServerClient, ServerLostError, ServerSilentError, ServerSlowError
 from gmc.engines.server_waiting import Signals, side_by_side
 from gmc.engines.weight_transfer import TRANSFERS, FolderTransfer
@@ -97,7 +97,7 @@ class VllmServerEngine(Engine):
         Each group is one request, so it comes whole or not at all. A group from a server that died, or that lost its weights
         before all its groups were there, is sampled again by another. Raises `GmcError` when no server answers for long.
         """
-        check_requests(prompts, group_size, sampling, seeds, self._limit, self._model.source)
+        check_vllm_requests(prompts, group_size, sampling, seeds, self._limit, self._model.source)
         asked = {
             index: self._request(prompt, group_size, sampling, seed)
             for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))

@@ -124,6 +124,12 @@ WRAPPING: tuple[Rule, ...] = _compile((
     (r"(?<=\d)_?\s*\{?\s*\\text\{\s*\(?(?:in\s+)?base[ -]*\}?\s*(\d+)\s*\)?\}*", lambda m: "_" + _script(m[1])),
 ))  # fmt: skip
 
+
+def _root(match: re.Match[str]) -> str:
+    """The root, of a degree that may be given, of what stands behind it without braces of its own."""
+    return rf"\sqrt{match[1] or ''}{{{match[2]}}}"
+
+
 # Outside `\text{...}`: one name a symbol, one form an argument.
 SYMBOLS: tuple[Rule, ...] = _compile((
     (rf"\\[dtc]frac{_END}", r"\\frac"),
@@ -164,9 +170,9 @@ SYMBOLS: tuple[Rule, ...] = _compile((
     (r"\\frac\s*(\{[^{}]*\})\s+(?=\{)", r"\\frac\1"),
     (r"([\^_])\s*(\\(?:frac|binom)\{[^{}]*\}\{[^{}]*\})", r"\1{\2}"),
     (r"\\(frac|sqrt|binom)\s+(?=[{\[])", r"\\\1"),
-    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+|[a-zA-Z])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
-    (rf"\\sqrt\s*(\[[^\[\]]*\])?\s*(\\[a-zA-Z]+){_END}(?![{{\[(])", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
-    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*\(([^()]*)\)", lambda m: rf"\sqrt{m[1] or ''}{{{m[2]}}}"),
+    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d+|[a-zA-Z])", _root),
+    (rf"\\sqrt\s*(\[[^\[\]]*\])?\s*(\\[a-zA-Z]+){_END}(?![{{\[(])", _root),
+    (r"\\sqrt\s*(\[[^\[\]]*\])?\s*\(([^()]*)\)", _root),
     (r"\\sqrt\[2\]", r"\\sqrt"),
     (r"([\^_])\s*\{\s*(-?[0-9a-zA-Z]|'|\*)\s*\}", lambda m: m[1] + (m[2] if len(m[2]) == 1 else f"{{{m[2]}}}")),
     (r"(?<![\\a-zA-Z0-9}\]^_])\{([^{},]*)\}(?![\^_])", r"\1"),

@@ -16,7 +16,6 @@ from gmc.problems.benchmarks import BENCHMARKS, file_benchmark
 
 MEASURES = {"final": "score of the last policy", "area": "mean over the curve of scores"}
 PROBLEMS = "problems.source"
-SIGNIFICANT = 0.05
 
 
 def tables_of(found: ReportInput, compared: list[Difference]) -> list[Table]:
