@@ -4,11 +4,15 @@ import gc
 import logging
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import cache, wraps
 from multiprocessing.process import BaseProcess
-from typing import NoReturn
+from typing import Any
 
 import pytest
+import typer.testing
+from examples import INNER_LOOP, WHOLE
 from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,8 +23,8 @@ collect_ignore = ["data", "mutation", "full", "chaos"]
 
 # A loaded machine may take any time for an example; what a test takes is for benchmarks to say.
 settings.register_profile("gmc", deadline=None)
-settings.register_profile("inner-loop", parent=settings.get_profile("gmc"), max_examples=25)
-settings.load_profile("gmc" if "CI" in os.environ else "inner-loop")
+settings.register_profile("inner-loop", parent=settings.get_profile("gmc"), max_examples=INNER_LOOP)
+settings.load_profile("gmc" if WHOLE else "inner-loop")
 
 KINDS = {"unit", "train", "process"}
 
@@ -35,32 +39,62 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Each worker gets neighbors, so that what a file sets up is set up once; who is done takes from the others."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getvalue("dist") == "load" else None
+
+
 def pytest_collection_finish() -> None:
     """What was imported so far stays: the garbage collector, which would walk it again and again, may leave it alone."""
     gc.collect()
     gc.freeze()
 
 
-@pytest.fixture(autouse=True)
-def unit_tests_start_no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def pytest_configure() -> None:
+    """Watch every start of a process: `_refused_in_unit_tests` looks at the test that runs."""
+    subprocess.Popen.__init__ = _refused_in_unit_tests(subprocess.Popen.__init__)  # type: ignore[method-assign]
+    BaseProcess.start = _refused_in_unit_tests(BaseProcess.start)  # type: ignore[method-assign]
+    # Typer makes all commands anew for every call of one; a program does that once, and so does a process of tests.
+    typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
+
+
+_running_unit_test = False
+
+
+def _refused_in_unit_tests(start: Callable[..., None]) -> Callable[..., None]:
     """A test marked `unit` that starts a process fails: it belongs under `process`."""
-    if request.node.get_closest_marker("unit") is None:
-        return
 
-    def refuse(*_: object, **__: object) -> NoReturn:
-        raise AssertionError("this test is marked unit and starts a process; mark it process")
+    @wraps(start)
+    def checked(*arguments: Any, **keywords: Any) -> None:
+        if _running_unit_test:
+            raise AssertionError("this test is marked unit and starts a process; mark it process")
+        start(*arguments, **keywords)
 
-    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
-    monkeypatch.setattr(BaseProcess, "start", refuse)
+    return checked
 
 
-@pytest.fixture(autouse=True)
-def library_logger() -> Iterator[logging.Logger]:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """A hook and no fixture, which would cost a millisecond a test."""
+    global _running_unit_test
+    _running_unit_test = item.get_closest_marker("unit") is not None
+    try:
+        with _library_logger():
+            return (yield)
+    finally:
+        _running_unit_test = False
+
+
+@contextmanager
+def _library_logger() -> Iterator[None]:
     """The library's logger as a fresh process has it: a command that ran in an earlier test has sent it to the terminal."""
     logger = logging.getLogger("gmc")
     kept = (logger.level, logger.propagate, list(logger.handlers))
     logger.setLevel(logging.NOTSET)
     logger.propagate, logger.handlers = True, []
-    yield logger
+    yield
     logger.setLevel(kept[0])
     logger.propagate, logger.handlers = kept[1], kept[2]

@@ -4,7 +4,8 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.errors import UsageError
@@ -75,7 +76,7 @@ def test_careless_results(operator: Operator, left: int, right: int, result: int
 
 
 @pytest.mark.train
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.integers(), st.integers(1, 6))
 def test_the_split_of_a_question_depends_on_nothing_but_its_text(seed: int, difficulty: int) -> None:
     generator = random.Random(seed)

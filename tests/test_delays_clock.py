@@ -4,7 +4,8 @@ from statistics import mean
 
 import pytest
 from delay_drives import constant, varied
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.delays.base import GroupRef
@@ -49,7 +50,7 @@ def definition(delays, prompts, updates):
 tables = st.lists(st.lists(st.integers(0, 60).map(lambda value: value / 8), min_size=1, max_size=4), min_size=1, max_size=9)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(tables, st.integers(1, 4), st.integers(1, 25))
 def test_the_clock_equals_its_definition(table, prompts, updates):
     delays = TableDelay(table, prompts, updates)
@@ -64,7 +65,7 @@ def test_the_clock_equals_its_definition(table, prompts, updates):
 SPECS = ["3", "uniform:0:9", "geometric:4", "lognormal:5:0.7", "length:3", "length:3:group=mean", "length:mean=3"]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.sampled_from(SPECS), st.integers(0, 1000), st.integers(1, 5), st.integers(14, 40))
 def test_every_model_conserves_orders_and_repeats_itself(spec, seed, prompts, updates):
     def run():
@@ -90,7 +91,7 @@ def test_every_model_conserves_orders_and_repeats_itself(spec, seed, prompts, up
 
 
 @given(st.integers(1, 6), st.integers(2, 30))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_no_group_starves(slow, updates):
     """A group that takes much longer than all others is taken in the first update after it is ready."""
     delays = TableDelay([[9.0 * slow, 0.5]] + [[0.5, 0.5]] * 400, 2, updates)

@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.delays.base import GroupRef, ShardContents
@@ -26,14 +27,14 @@ SPECS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(SPECS), st.integers(0, 1000), st.integers(1, 5), st.integers(1, 3), st.integers(14, 40))
 def test_every_model_that_generates_keeps_the_contract(spec, seed, prompts, group_size, updates):
     updates += 40 * ("mean=" in spec)  # within few updates no clock may give a mean, which is refused and tested elsewhere
     check_delay(delay_class(spec), spec, seed=seed, prompts=prompts, group_size=group_size, updates=updates)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.integers(1, 4))
 def test_shards_keep_the_contract(sizes, prompts):
     shards = [ShardContents(batch, 0, groups) for batch, groups in enumerate(sizes)]

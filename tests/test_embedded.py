@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
@@ -53,7 +54,7 @@ def test_tokenizer_round_trips_problems_and_solutions(tokenizer: PreTrainedToken
 
 
 @pytest.mark.unit
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
 def test_tokenizer_round_trips_any_text(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
     assert tokenizer.decode(tokenizer(text).input_ids) == text

@@ -4,7 +4,8 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 from training_runs import small_settings
@@ -57,7 +58,7 @@ def test_the_calculator_calculates(expression, value):
     assert calculate(expression) == value
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.recursive(
         st.integers(0, 99).map(str),

@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.estimators.advantages import weighted_leave_one_out
@@ -43,7 +44,7 @@ def test_the_weighted_baseline_equals_the_reference(name, spread):
         assert found[group].tolist() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(st.floats(-900, 900), st.floats(-3, 3)), min_size=2, max_size=8))
 def test_any_ratios_and_rewards_equal_the_reference(pairs):
     logs, rewards = zip(*pairs, strict=True)

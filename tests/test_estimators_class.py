@@ -5,7 +5,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.estimators.batch import Need
@@ -40,14 +41,14 @@ def is_member(weights, logs):
     return all(-1e-12 <= share <= 1 + 1e-12 for share in shares) and mass <= (1 + EPSILON) * (1 + 1e-12)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(ratios)
 def test_gmc_tic_and_both_truncations_are_members(logs):
     for name in MEMBERS:
         assert is_member(kappa(name, logs), logs), name
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ratios)
 def test_self_normalized_weights_are_members_exactly_when_they_scale_nothing_up(logs):
     mean = math.fsum(math.exp(log) for log in logs) / len(logs)
@@ -55,7 +56,7 @@ def test_self_normalized_weights_are_members_exactly_when_they_scale_nothing_up(
         assert is_member(kappa("snis", logs), logs) == (mean > 1)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ratios)
 def test_group_truncation_removes_the_mass_that_gmc_removes_from_the_largest_ratios_alone(logs):
     group, gmc = kappa("group-truncated", logs), kappa("gmc", logs)
@@ -65,7 +66,7 @@ def test_group_truncation_removes_the_mass_that_gmc_removes_from_the_largest_rat
         assert weight == pytest.approx(min(math.exp(log), level), rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ratios)
 def test_plain_weighting_is_a_member_exactly_when_the_mean_ratio_is_at_most_the_cap(logs):
     mean = math.fsum(math.exp(log) for log in logs) / len(logs)
@@ -90,7 +91,7 @@ def test_a3po_is_outside_for_a_positive_advantage_too_at_a_large_lag():
     assert not is_member(weights, [4.0, 0.0])
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(ratios, st.integers(0, 10_000))
 def test_no_member_that_keeps_the_groups_direction_removes_less_mass_than_gmc(logs, seed):
     """Proposition 2. Keeping the direction for every advantage and score means one scalar for the whole group."""
@@ -106,7 +107,7 @@ def test_no_member_that_keeps_the_groups_direction_removes_less_mass_than_gmc(lo
             )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ratios)
 def test_gmc_keeps_the_direction_of_the_uncapped_gradient(logs):
     weights = kappa("gmc", logs)
@@ -121,7 +122,7 @@ def test_the_other_members_turn_a_groups_direction():
         assert max(shares) - min(shares) > 0.3
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ratios)
 def test_removed_mass_of_gmc_is_the_excess_of_the_mean_ratio(logs):
     masses = [math.exp(log) for log in logs]

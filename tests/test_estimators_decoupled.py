@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.estimators.batch import Need
@@ -90,7 +91,7 @@ def single(log_w, lag, reward_first=1.0):
     return make_batch(logs, rewards, brought={Need.LAGS: lags})
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.floats(-8, 8), st.integers(0, 300))
 def test_a3po_is_token_importance_weighting_exactly_inside_the_widened_bounds(log_w, lag):
     batch = single(log_w, lag)

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.estimators.registry import build_estimator
@@ -195,7 +196,7 @@ def test_token_gmc_ignores_how_tokens_are_split_into_responses_of_equal_advantag
     assert torch.allclose(gradient[0], -gradient[1])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.floats(-900, 900), min_size=2, max_size=9), st.floats(-0.9, 5.0))
 def test_trajectory_rules_equal_the_reference_for_any_ratios(logs, epsilon):
     log_ratio = torch.tensor(logs, dtype=torch.float64)[:, None]

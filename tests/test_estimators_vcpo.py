@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.estimators.batch import Need
@@ -91,7 +92,7 @@ def test_one_dominating_weight_scales_by_the_root_of_the_batch():
     assert run_stages(build_estimator("vcpo", {"lr_rule": "off"}), batch).learning_rate_scale == 1.0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.floats(-30, 30), min_size=2, max_size=8), st.floats(0.1, 1.0))
 def test_the_rate_equals_the_textbook_sample_size(logs, base_ess):
     outcome = run_stages(build_estimator("vcpo", {"base_ess": base_ess}), make(logs))
@@ -121,7 +122,7 @@ def test_the_baseline_is_the_mean_reward_when_all_weights_are_equal():
     torch.testing.assert_close(outcome.advantages_PG, torch.tensor([[0.5, -0.5, -0.5, 0.5]], dtype=torch.float64))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.floats(-4, 4), min_size=3, max_size=6), st.floats(-1.0, 2.0))
 def test_no_other_baseline_has_a_smaller_weighted_square(logs, other):
     rewards = [float(index % 2) for index in range(len(logs))]

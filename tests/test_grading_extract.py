@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.grading.extract import closing_braces, extract, find_boxes
@@ -102,7 +103,7 @@ def test_braces_pair_up(text: str) -> None:
 
 
 @pytest.mark.unit
-@settings(max_examples=300)
+@examples(300)
 @given(st.text(alphabet="{}\\boxedf 12,$.\n<>/thinkas", max_size=300), st.booleans(), st.booleans())
 def test_extraction_never_fails(text: str, strict: bool, truncated: bool) -> None:
     for response in (text, f"\\boxed{{{text}", f"The answer is {text}", f"{text}\\boxed{{5}}"):

@@ -1,7 +1,8 @@
 r"""Normalization: idempotent, blind to spelling, never to value."""
 
 import pytest
-from hypothesis import example, given, settings
+from examples import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gmc.grading.compare import judge_tiers
@@ -23,14 +24,14 @@ PIECES = [
 LATEX = st.lists(st.sampled_from(PIECES), max_size=14).map("".join)
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(LATEX)
 def test_idempotent(text: str) -> None:
     once = normalize(text)
     assert normalize(once) == once
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.text(max_size=40))
 @example("×¨")
 @example("x$\u0302$")
@@ -41,13 +42,13 @@ def test_any_text_is_normalized_and_read(text: str) -> None:
     read(once)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(LATEX)
 def test_every_answer_equals_itself(text: str) -> None:
     assert judge_tiers(text, text)[0] is True
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(LATEX, LATEX)
 def test_settling_never_fails(gold: str, answer: str) -> None:
     assert judge_tiers(gold, answer)[0] in (True, False, None)

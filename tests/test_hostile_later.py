@@ -8,6 +8,7 @@ import pytest
 import torch
 from evaluation_parts import ScriptedEngine
 from evaluation_parts import run as evaluate
+from examples import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shard_samples import make_rollouts
@@ -168,7 +169,7 @@ SPECS = st.one_of(
 )
 
 
-@settings(max_examples=150, **FUZZ)
+@examples(150, **FUZZ)
 @given(text=SPECS)
 def test_a_spec_is_understood_or_refused_in_one_line(text):
     for read in (parse_reward, build_environment, complete):
@@ -189,7 +190,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, **FUZZ)
+@examples(150, **FUZZ)
 @given(value=VALUES, written=st.booleans())
 def test_tests_of_code_are_read_or_refused_in_one_line(value, written):
     try:

@@ -1,7 +1,11 @@
 """The size and shape of the code: small functions, and small files."""
 
 import ast
+import multiprocessing
+import subprocess
+import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -18,8 +22,18 @@ USUAL_FILE = 125
 """Lines of the median file; the aim is 110."""
 
 
+@cache
+def text_of(path):
+    return path.read_text("utf-8")
+
+
+@cache
+def tree_of(path):
+    return ast.parse(text_of(path))
+
+
 def count_lines(path):
-    return len(path.read_text("utf-8").splitlines())
+    return len(text_of(path).splitlines())
 
 
 def body_lines(function):
@@ -28,8 +42,8 @@ def body_lines(function):
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-def long_functions(source):
-    functions = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def long_functions(tree):
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return [f"{each.name}: {body_lines(each)} lines" for each in functions if body_lines(each) > LONGEST_BODY]
 
 
@@ -37,8 +51,8 @@ def test_a_body_is_counted_from_its_first_statement_to_the_end_of_its_last():
     statements = "\n".join(["    call(", "        1", "    )"] * 13)
     for documented in ("", '    """One line\n\n    and more.\n    """\n'):
         fits = f"def fits():\n{documented}{statements}\n    return 1\n"
-        assert long_functions(fits) == []
-        assert long_functions(fits.replace("return 1", "x = (\n        1)")) == ["fits: 41 lines"]
+        assert long_functions(ast.parse(fits)) == []
+        assert long_functions(ast.parse(fits.replace("return 1", "x = (\n        1)"))) == ["fits: 41 lines"]
 
 
 def named(values):
@@ -47,11 +61,11 @@ def named(values):
 
 
 def test_functions_are_short():
-    assert named({path: long_functions(path.read_text("utf-8")) for path in PACKAGE}) == {}
+    assert named({path: long_functions(tree_of(path)) for path in PACKAGE}) == {}
 
 
 def test_modules_say_what_they_are():
-    assert named({path: ast.get_docstring(ast.parse(path.read_text("utf-8"))) is None for path in PACKAGE}) == {}
+    assert named({path: ast.get_docstring(tree_of(path)) is None for path in PACKAGE}) == {}
 
 
 def test_files_are_short():
@@ -59,17 +73,17 @@ def test_files_are_short():
     assert named({path: max(count_lines(path) - LONGEST_FILE, 0) for path in PACKAGE + OTHERS}) == {}
 
 
-def kinds_asked_for(source, classes, names):
+def kinds_asked_for(tree, classes, names):
     """Where code asks which delay or engine it has: isinstance with such a class, or a comparison with such a name."""
     found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
-            asked = {word.id for word in ast.walk(node.args[1]) if isinstance(word, ast.Name)} & classes
-        elif isinstance(node, ast.Compare) and "reason" not in ast.unparse(node.left):  # a finish reason may be "length"
+    for node in ast.walk(tree):
+        asked = False
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
+            asked = any(isinstance(word, ast.Name) and word.id in classes for word in ast.walk(node.args[1]))
+        elif isinstance(node, ast.Compare):
             constants = (part for side in (node.left, *node.comparators) for part in ast.walk(side))
-            asked = {part.value for part in constants if isinstance(part, ast.Constant) and part.value in names}
-        else:
-            asked = set()
+            asked = any(isinstance(part, ast.Constant) and part.value in names for part in constants)
+            asked = asked and "reason" not in ast.unparse(node.left)  # a finish reason may be "length" too
         found += [f"line {node.lineno}: {ast.unparse(node)}"] if asked else []
     return found
 
@@ -80,9 +94,15 @@ def test_nobody_asks_which_delay_or_engine_it_has():
     names, classes = set(registered), {value.partition(":")[2] for value in registered.values()}
     assert {"inflight", "vllm", "InflightDelay", "VllmEngine"} <= names | classes
     for line in ("isinstance(clock, (A, LengthDelay))", "spec == 'live'", "x in ('a', 'vllm')"):
-        assert kinds_asked_for(line, classes, names) == [f"line 1: {line}"]
-    found = {path: kinds_asked_for(path.read_text("utf-8"), classes, names) for path in PACKAGE}
+        assert kinds_asked_for(ast.parse(line), classes, names) == [f"line 1: {line}"]
+    found = {path: kinds_asked_for(tree_of(path), classes, names) for path in PACKAGE}
     assert named(found) == {}
+
+
+def test_a_unit_test_that_starts_a_process_fails():
+    for start in (lambda: subprocess.run([sys.executable, "-V"]), multiprocessing.Process(target=int).start):
+        with pytest.raises(AssertionError, match="this test is marked unit and starts a process; mark it process"):
+            start()
 
 
 def test_the_usual_file_is_short():

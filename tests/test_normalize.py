@@ -28,14 +28,18 @@ def test_by_hand_with_padding_and_an_empty_response(normalizer, wanted):
 
 
 def test_doubling_lengths_leaves_the_sequence_mean_of_token_means_alone():
-    objective, mask = torch.randn(4, 6, dtype=torch.float64), torch.rand(4, 6) > 0.3
+    generator = torch.Generator().manual_seed(0)
+    objective = torch.randn(4, 6, dtype=torch.float64, generator=generator)
+    mask = torch.rand(4, 6, generator=generator) > 0.3
     doubled = normalized(torch.cat([objective] * 2, 1), torch.cat([mask] * 2, 1), Normalizer.SEQ_MEAN_TOKEN_MEAN, 9)
     assert doubled.item() == pytest.approx(normalized(objective, mask, Normalizer.SEQ_MEAN_TOKEN_MEAN, 9).item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("normalizer", list(Normalizer))
 def test_padding_changes_nothing(normalizer):
-    objective, mask = torch.randn(4, 5), torch.rand(4, 5) > 0.3
+    generator = torch.Generator().manual_seed(0)
+    objective = torch.randn(4, 5, dtype=torch.float64, generator=generator)
+    mask = torch.rand(4, 5, generator=generator) > 0.3
     padded = torch.nn.functional.pad(objective, (0, 3), value=math.nan), torch.nn.functional.pad(mask, (0, 3))
     assert normalized(*padded, normalizer, 9).item() == pytest.approx(normalized(objective, mask, normalizer, 9).item())
 

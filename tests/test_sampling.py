@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import tiny_model
@@ -239,7 +240,7 @@ def test_a_token_of_no_probability_is_never_drawn(noise, zeros):
     assert zeros <= tokens.item() < zeros + 3
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(seed=st.integers(0, 1000), top_k=st.integers(1, 12), top_p=st.floats(0.05, 0.95), min_p=st.floats(0.01, 0.9))
 def test_truncation_equals_transformers(seed, top_k, top_p, min_p):
     logits = torch.randn(3, 12, generator=torch.Generator().manual_seed(seed)) * 2

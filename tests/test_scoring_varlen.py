@@ -3,7 +3,8 @@
 import pytest
 import torch
 import varlen_double
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -66,7 +67,7 @@ def one(query, key, value, rows):
     ),
     st.integers(0, 10**6),
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_outputs_and_gradients_are_those_of_plain_attention(groups, seed):
     prompts, responses = zip(*groups, strict=True)
     layout = layout_of(prompts, responses)

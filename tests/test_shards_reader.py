@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from examples import examples
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from shard_samples import METADATA, VOCABULARY, floats, make_rollouts, write_sample
 
@@ -69,7 +70,7 @@ def shards(draw: st.DrawFn) -> tuple[list[Rollout], ShardMetadata]:
     return rows, replace(METADATA, group_size=size, logprob_kinds=kinds)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shards())
 def test_round_trip(tmp_path: Path, sample: tuple[list[Rollout], ShardMetadata]) -> None:
     rows, metadata = sample

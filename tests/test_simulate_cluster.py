@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,7 +142,7 @@ def plain_simulation(config, lengths, updates):
     return rows, published[-1]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.lists(st.integers(0, 300), min_size=2, max_size=2), min_size=3, max_size=12),
     st.integers(1, 3),

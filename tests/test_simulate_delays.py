@@ -5,7 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from examples import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gmc.delays.base import DelayModel
@@ -89,7 +90,7 @@ def test_a_model_that_loses_groups_is_found_out(model: type[DelayModel], message
 pairs = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 3000)), min_size=1, max_size=120)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(pairs, st.integers(1, 5))
 @example([(5, 30), (5, 70), (5, 90)], 2)
 @example([(2, 40), (6, 40), (90, 40)], 3)
@@ -121,7 +122,7 @@ def test_delay_statistics_equal_exact_arithmetic(pairs, parts):
         assert row @ np.arange(len(row)) == sum(inside)
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.lists(st.lists(st.integers(0, 500), min_size=1, max_size=30), min_size=1, max_size=6))
 def test_length_statistics_equal_exact_arithmetic(parts):
     statistics = LengthStatistics()

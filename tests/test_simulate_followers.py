@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -101,7 +102,7 @@ def plain(config, lengths, updates):
         clock["now"] += 1
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     st.lists(st.lists(st.integers(1, 30), min_size=2, max_size=2), min_size=2, max_size=10),
     st.integers(1, 3),

@@ -5,7 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gmc.simulator.failures import Failures
@@ -61,12 +62,13 @@ def test_servers_placed_in_chunks_equal_the_heap(servers, load, jobs):
 def heap_starts(arrivals, service, servers):
     free, starts = [0.0] * servers, []
     for arrival, time in zip(arrivals.tolist(), service.tolist(), strict=True):
-        starts.append(max(arrival, heapq.heappop(free)))
-        heapq.heappush(free, starts[-1] + time)
+        start = max(arrival, free[0])
+        heapq.heapreplace(free, start + time)
+        starts.append(start)
     return np.array(starts)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=60),
     st.integers(1, 9),
@@ -77,7 +79,7 @@ def test_the_chunked_kernel_equals_the_heap_with_ties_and_empty_jobs(jobs, serve
     assert np.array_equal(pool_starts(arrivals, service, servers), heap_starts(arrivals, service, servers))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=30), min_size=1, max_size=8), st.integers(1, 20))
 def test_batches_that_arrive_together_equal_the_heap(batches, servers):
     arrivals = np.concatenate([np.full(len(batch), 7.0 * place) for place, batch in enumerate(batches)])
@@ -131,7 +133,7 @@ def events(batches, worker_of_slot, failure_times, down_time, slowness):
     return first, results
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(
     st.lists(st.lists(st.floats(0.1, 30), min_size=1, max_size=25), min_size=1, max_size=6),
     st.integers(1, 4),

@@ -9,7 +9,7 @@ below it, and only a solution that got everything before right shows whether tha
 import hashlib
 import random
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from gmc.errors import UsageError
@@ -187,20 +187,26 @@ def worked_problems(split: Split, count: int, seed: int = 0) -> list[WorkedProbl
     Difficulties 1 to 6 take turns by chance. The single-operation problems of a split are few (some thousands); once they
     are used up, harder ones take their place.
     """
+    return [WorkedProblem(problem, chain, worked_solution(chain)) for problem, chain in _drawn(split, count, seed)]
+
+
+@lru_cache(maxsize=8)
+def _drawn(split: Split, count: int, seed: int) -> tuple[tuple[Problem, Chain], ...]:
+    """As `worked_problems`. Kept, for training, held-out scores and every further command of a notebook ask for the same."""
     if split not in ("train", "eval"):
         raise UsageError(f"arithmetic problems have the splits 'train' and 'eval', not {split!r}")
     if count < 1:
         raise UsageError(f"number of arithmetic problems: {count} is not at least 1")
     generator = random.Random(f"arithmetic {split} {seed}")
-    found: dict[str, WorkedProblem] = {}
+    found: dict[str, tuple[Problem, Chain]] = {}
     while len(found) < count:
         chain = draw_chain(generator, generator.choice(DIFFICULTIES))
         question = with_phrase(chain, generator)
         if question in found or split_of(question) != split:
             continue
         problem = Problem(f"arithmetic-{split}-{len(found)}", question, str(chain.answer), f"{chain.difficulty} operations")
-        found[question] = WorkedProblem(problem, chain, worked_solution(chain))
-    return list(found.values())
+        found[question] = problem, chain
+    return tuple(found.values())
 
 
 def arithmetic_problems(split: Split, count: int, seed: int = 0) -> list[Problem]:
@@ -208,4 +214,4 @@ def arithmetic_problems(split: Split, count: int, seed: int = 0) -> list[Problem
 
     Raises `UsageError` for an unknown split or a count below 1.
     """
-    return [worked.problem for worked in worked_problems(split, count, seed)]
+    return [problem for problem, _ in _drawn(split, count, seed)]

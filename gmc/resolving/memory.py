@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 
 from gmc.config.fields import EMBEDDED
 from gmc.config.settings import RunSettings
@@ -170,16 +170,29 @@ def _whole_copy(size: NetworkSize, dtype: str) -> int:
     return 4 * size.outside + (2 if dtype == "bfloat16" else 4) * (size.parameters - size.outside)
 
 
-@cache
 def _counted(
     source: str, trust_remote_code: bool, compute_dtype: str, checkpointing: bool
 ) -> tuple[NetworkSize, SavedBytes, SavedBytes]:
     """The network's size, what a micro-batch keeps, and what one layer adds while backward works on it."""
-    network = fake_network(load_config(source, trust_remote_code=trust_remote_code))
-    size, dtype = network_size(network), COMPUTE_DTYPES[compute_dtype]
-    saved = {recompute: saved_bytes(network, dtype, checkpointing=recompute) for recompute in {checkpointing, False}}
-    whole = saved[False]
-    return size, saved[checkpointing], SavedBytes(whole.fixed // size.layers, whole.per_token // size.layers)
+    size = _size(source, trust_remote_code)
+    whole = _saved(source, trust_remote_code, compute_dtype, False)
+    saved = _saved(source, trust_remote_code, compute_dtype, checkpointing)
+    return size, saved, SavedBytes(whole.fixed // size.layers, whole.per_token // size.layers)
+
+
+@cache
+def _network(source: str, trust_remote_code: bool) -> PreTrainedModel:
+    return fake_network(load_config(source, trust_remote_code=trust_remote_code))
+
+
+@cache
+def _size(source: str, trust_remote_code: bool) -> NetworkSize:
+    return network_size(_network(source, trust_remote_code))
+
+
+@cache
+def _saved(source: str, trust_remote_code: bool, compute_dtype: str, checkpointing: bool) -> SavedBytes:
+    return saved_bytes(_network(source, trust_remote_code), COMPUTE_DTYPES[compute_dtype], checkpointing=checkpointing)
 
 
 def _cache_bytes(settings: RunSettings, capacity: int) -> int:
