@@ -20,6 +20,7 @@ from gmc.scoring.memory import fake_network, network_size, saved_bytes
 from gmc.scoring.packing import pack
 from gmc.scoring.passes import PackedPass
 from gmc.scoring.plan import make_plan
+from gmc.training import run
 
 pytestmark = pytest.mark.unit
 
@@ -155,6 +156,19 @@ def test_an_engine_that_leaves_too_little_is_refused_with_the_sum(folder):
     check_engine_share(settings_of(folder, "rollout.gpu_memory_share=0.9"), 40 * GIB)  # no engine with its own copy
     check_engine_share(settings_of(folder, "rollout.engine=vllm-server", "rollout.gpu_memory_share=0.9"), 40 * GIB)  # not here
     check_engine_share(settings, None)
+
+
+def test_training_asks_for_the_engines_share_before_either_takes_memory(folder, tmp_path, monkeypatch):
+    def opened(*_, **__):
+        raise AssertionError("model and engine would be built now")
+
+    monkeypatch.setattr(run, "gpu_bytes", lambda: 40 * GIB)
+    monkeypatch.setattr(run, "open_session", opened)
+    for share, expected in (("0.9", UsageError), ("0.1", AssertionError)):
+        settings = settings_of(folder, "rollout.engine=vllm", f"rollout.gpu_memory_share={share}")
+        with pytest.raises(expected, match=r"vllm would take 36\.0 GiB of 40\.0|would be built now"):
+            run.train_run(tmp_path / share, settings)
+    assert not (tmp_path / "0.9").exists()
 
 
 def test_the_plan_needs_no_weights_and_shows_the_usual_sizes(folder):

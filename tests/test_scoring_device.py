@@ -1,5 +1,7 @@
 """Scoring and sampling on each device there is, against a stock forward pass on the same device."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny_models import tiny_model
@@ -7,6 +9,7 @@ from tiny_models import tiny_model
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
 from gmc.scoring import attention
+from gmc.scoring.head import chunk_rows
 from gmc.scoring.scorer import Scorer
 
 pytestmark = pytest.mark.unit
@@ -144,3 +147,13 @@ def test_the_engine_reports_what_the_trainer_computes(model):
     reported = [completion.logprobs for group in completions for completion in group]
     for row, logprobs in zip(scores.logp_BT.cpu(), reported, strict=True):
         assert row[: len(logprobs)] == pytest.approx(torch.tensor(logprobs), abs=1e-4)
+
+
+@pytest.mark.parametrize(("device", "rows"), [("cuda", 1766), ("cpu", 110), ("mps", 110)])
+def test_a_chunk_of_the_head_is_sized_for_its_device(device, rows):
+    """1 GiB of float32 logits on a GPU, 64 MiB elsewhere, with the vocabulary of Qwen3."""
+    assert chunk_rows(SimpleNamespace(device=torch.device(device), shape=(151936, 8))) == rows
+
+
+def test_a_chunk_of_the_head_has_some_rows_however_large_the_vocabulary():
+    assert chunk_rows(SimpleNamespace(device=torch.device("cpu"), shape=(10**8, 8))) == 16
