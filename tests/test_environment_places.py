@@ -1,13 +1,10 @@
 """Episodes of several turns wherever batches are made: sampling processes, two ranks, live followers, chosen groups."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from statistics import fmean
 
 import pytest
+from forked_commands import ForkedCommands
 from test_ranks import end, start, weights
 from training_runs import metrics_of, small_settings, train_run, train_with_a_power_cut, weights_of
 
@@ -87,19 +84,24 @@ def test_two_ranks_play_what_one_process_plays(tmp_path):
         assert weights(tmp_path / "two")[name].allclose(tensor, atol=1e-4, rtol=1e-3)
 
 
-COMMAND = [sys.executable, "-c", "from gmc.cli.app import main; main()"]
 LIVE = ["--set", "live.lease_seconds=2", "--set", "live.patience_seconds=200"]
 
 
-def run_live(tmp_path, kill, *settings, updates=8):
+@pytest.fixture(scope="module")
+def commands():
+    warm = ForkedCommands()
+    yield warm
+    warm.close()
+
+
+def run_live(commands, tmp_path, kill, *settings, updates=8):
     """A live run of one trainer and two followers to its end. kill: how many updates are made when the trainer and one follower
     are killed with SIGKILL and started again; None for never."""
     run, started = tmp_path / "run", []
 
     def begin(*arguments):
-        log = open(tmp_path / f"{len(started)}.log", "wb")  # noqa: SIM115 (the process has it)
-        command = [*COMMAND, *arguments, "--run", str(run), *LIVE]
-        started.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}))
+        log = tmp_path / f"{len(started)}.log"
+        started.append(commands.start(*arguments, "--run", str(run), *LIVE, log=log))
         return started[-1]
 
     small = ["--prompts", "4", "--group-size", "4", "--learning-rate", "1e-3", "--set", "train.checkpoint_every=2"]
@@ -109,7 +111,7 @@ def run_live(tmp_path, kill, *settings, updates=8):
         if kill is not None:
             wait_until(lambda: (run / "used.jsonl").is_file() and len((run / "used.jsonl").read_text().splitlines()) >= kill)
             for process in (followers[0], trainer):
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 process.wait()
             followers[0], trainer = begin("rollout", "--follow"), begin("train", "--resume")
         assert [process.wait(200) for process in (trainer, *followers)] == [0, 0, 0], said(tmp_path)
@@ -147,8 +149,8 @@ def assert_conserved(run, updates):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_live_followers_play_episodes(tmp_path):
-    run = run_live(tmp_path, None, "--environment", "retry", "--max-tokens", "64", updates=4)
+def test_live_followers_play_episodes(tmp_path, commands):
+    run = run_live(commands, tmp_path, None, "--environment", "retry", "--max-tokens", "64", updates=4)
     stored = assert_conserved(run, 4)
     rows = [row for one in stored for row in read_shard(one.path).rollouts]
     assert {read_metadata(one.path).environment.partition("(")[0] for one in stored} == {"retry"}
@@ -160,14 +162,10 @@ def test_live_followers_play_episodes(tmp_path):
 
 @pytest.mark.process
 @pytest.mark.slow
-def test_in_flight_weights_through_kills_lose_and_double_nothing(tmp_path):
-    long = [
-        "--max-tokens",
-        "150",
-        "--set",
-        "rollout.temperature=3",
-    ]  # hardly any response ends by itself: an update is the shorter
-    run = run_live(tmp_path, 2, "--set", "live.in_flight=true", *long, updates=6)
+def test_in_flight_weights_through_kills_lose_and_double_nothing(tmp_path, commands):
+    # Hardly any response ends by itself: an update is the shorter.
+    long = ["--max-tokens", "150", "--set", "rollout.temperature=3"]
+    run = run_live(commands, tmp_path, 2, "--set", "live.in_flight=true", *long, updates=6)
     stored = assert_conserved(run, 6)
     rows = [row for one in stored for row in read_shard(one.path).rollouts]
     for row in rows:
