@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
@@ -98,6 +100,70 @@ def test_a_mistyped_name_is_refused_before_torch_is_loaded_and_leaves_nothing(tm
     assert result.stderr.count("\n") == 1
     assert words in result.stderr
     assert not (tmp_path / "runs").exists()
+
+
+MISTAKES = """
+train --estimator gmcc|no estimator is named 'gmcc'. Did you mean gmc?
+train --reward mth|no reward is named 'mth'. Did you mean math?
+train --reward nofile.py:short|nofile.py: No such file
+train --environment retri|no environment is named 'retri'
+train --engine vlm|no engine is named 'vlm'
+train --problems other.parquet|no question field
+train --problems broken.parquet|not a readable Parquet file
+train --run nothing --resume|no run here
+rollout --estimator gmc|no such option
+rollout --set estimator.name=gmcc|no estimator is named 'gmcc'
+eval --model embedded --bench mathh|did you mean math500?
+eval --model embedded --bench gsm8k|openai/gsm8k:main: could not load this data set
+eval --model embedded --bench gsm8k --bench-data .|no file for gsm8k
+eval --model embedded --problems other.parquet|no question field
+eval --run nothing|no run here
+eval arms nothing|no run here
+eval compare a b|a.json: no such result
+export nothing --to there|no run here
+shards import nothing.parquet --out there|no such file
+shards import other.parquet --out there|no column for prompt_token_ids or prompt
+estimators show gmcc|no estimator is named
+estimators compare nothing --model embedded|nothing: no such folder
+lab exact --estimator gmcc|no estimator is named
+lab exact toy.toml|gmc lab toy toy.toml takes it
+lab toy toy.toml|no estimator is named 'gmcc'
+lab toy --delay fixd:3|no delay is named 'fixd'. Did you mean fixed?
+lab toy --plot plot.jpeg|plot.jpeg
+lab step --estimator gmcc|no estimator is named
+lab sweep nothing.toml|no such file
+lab report nothing|nothing: no such file or folder
+simulate-delay --delay fixd:3 --lengths lognormal:9:1|no delay is named 'fixd'
+"""
+RUN_ALL = """
+import json, shlex, sys
+from typer.testing import CliRunner
+from gmc.cli.app import app
+for line in sys.argv[1].strip().splitlines():
+    result = CliRunner().invoke(app, shlex.split(line.partition("|")[0]))
+    modules = sorted({"torch", "transformers", "datasets"} & sys.modules.keys())
+    print(json.dumps([line, result.exit_code, result.stderr.strip().splitlines()[-1], modules]))
+"""
+
+
+@pytest.mark.process
+def test_what_is_mistyped_is_refused_before_torch_is_loaded(tmp_path):
+    pq.write_table(pa.table({"foo": ["a"], "bar": ["b"]}), tmp_path / "other.parquet")
+    (tmp_path / "broken.parquet").write_text("text")
+    (tmp_path / "toy.toml").write_text("[[grid]]\nupdates = 60\nrules = {gmcc = {}}\n")
+    before = sorted(tmp_path.iterdir())
+    environment = {name: value for name, value in os.environ.items() if name != "GMC_BENCH_DATA"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, MISTAKES],
+        cwd=tmp_path, env={**environment, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(MISTAKES.strip().splitlines())
+    for line, code, said, modules in answers:
+        assert (code in (1, 2), modules) == (True, []), (line, code, said)
+        assert line.partition("|")[2] in said
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.process

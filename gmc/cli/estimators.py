@@ -62,6 +62,9 @@ def _is_asked(found: "Found", text: str, scope: str | None) -> bool:
 def show(name: Annotated[str, typer.Argument(help="Name of a rule.")], json: JsonOption = False) -> None:
     """Formula, settings with defaults and ranges, reference and evidence of one rule."""
 
+    from gmc.estimators.names import require_estimators
+
+    require_estimators([name])
     from gmc.cli.estimators_view import show_record, show_view
     from gmc.cli.output import PlainConsole, print_json
     from gmc.estimators.registry import load_estimator

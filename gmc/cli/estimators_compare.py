@@ -40,6 +40,14 @@ def compare(
 
     The gradient's norm, its cosine to the unbiased gradient (and, with --fresh, to the on-policy one), and the weights.
     """
+    from gmc.errors import UsageError
+    from gmc.estimators.names import require_estimators
+    from gmc.loading.named import require_model
+
+    require_estimators(estimator or ())
+    require_model(model)
+    if not shard_dir.is_dir():
+        raise UsageError(f"{shard_dir}: no such folder; name a run or a folder of rollouts")
     import torch
 
     from gmc.cli.estimators_compare_view import comparison_view

@@ -3,7 +3,8 @@
 from string import Template
 
 from gmc.cli.scaffold import Scaffold
-from gmc.estimators.registry import GROUP, list_estimators
+from gmc.estimators.names import GROUP
+from gmc.estimators.registry import list_estimators
 
 RULE = Template('''\
 """$name: one line that says what the rule does."""

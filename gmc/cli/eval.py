@@ -47,17 +47,18 @@ def evaluate(
     if context.invoked_subcommand is not None:
         return
     from gmc.cli.output import print_settings
-    from gmc.loading.named import require_model
+    from gmc.evaluation.early import require_subjects
     from gmc.store.run_directory import RunDirectory
 
     flags = {name: said.pop(name) for name in EVAL_SETTING_OF}
     request = Request(**{name: value for name, value in said.items() if value is not None})
     path = run if flags["model"] is not None else run or DEFAULT_RUN
-    if flags["model"] is not None and not dry_run:
-        require_model(flags["model"])
+    flags |= _lists(flags)
+    if not dry_run:
+        require_subjects(request, path, flags)
     from gmc.evaluation.asking import resolve_request  # it imports torch
 
-    request, settings = resolve_request(request, path, flags=flags | _lists(flags), assignments=set_ or ())
+    request, settings = resolve_request(request, path, flags=flags, assignments=set_ or ())
     if dry_run:
         print_settings(settings, as_json=json)
         return
@@ -79,13 +80,16 @@ def compare(
     json: options.JsonOption = False,
 ) -> None:
     """Compare two results problem by problem: paired bootstrap of the difference, and McNemar's test."""
-    from gmc.cli.eval_view import show_comparison
+    from gmc.evaluation.results import read_result
+
+    results = read_result(first), read_result(second)
+
+    from gmc.cli.eval_view import show_comparison  # it imports torch
     from gmc.cli.output import print_json
     from gmc.evaluation.compare import compare as compare_results
     from gmc.evaluation.compare import comparison_record
-    from gmc.evaluation.results import read_result
 
-    comparison = compare_results(read_result(first), read_result(second), seed=seed)
+    comparison = compare_results(*results, seed=seed)
     show_comparison(comparison)
     if json:
         print_json(comparison_record(comparison))

@@ -16,6 +16,10 @@ def arms(
     json: options.JsonOption = False,
 ) -> None:
     """Compare arms of an experiment over training seeds: scores with intervals, and differences paired by seed."""
+    from gmc.store.run_directory import RunDirectory
+
+    for run in runs:
+        RunDirectory.open(run)
     from gmc.cli.output import print_json, stderr, write_line
     from gmc.evaluation.arms import group_by_arm, read_trained_runs
     from gmc.evaluation.arms_report import arm_tables, arms_record, differences_record, missing_lines, save_curves

@@ -37,8 +37,6 @@ def export(
     """Show, and with --write do: put a policy with its model card into a folder, or upload it."""
     from gmc.cli.output import print_json, write_line
     from gmc.errors import UsageError
-    from gmc.export.plan import plan_export
-    from gmc.export.write import require_outside
     from gmc.store.run_directory import RunDirectory
 
     folder = options.looked_at(run, run_flag)
@@ -49,6 +47,10 @@ def export(
     if to.startswith(HUB) and (repository.count("/") != 1 or not all(repository.split("/"))):
         raise UsageError(f"--to {to}: a repository of the hub is written {HUB}USER/NAME")
     directory = RunDirectory.open(folder)
+
+    from gmc.export.plan import plan_export  # it imports torch
+    from gmc.export.write import require_outside
+
     plan = plan_export(directory, policy=policy, repository=repository, base=base, license_id=license_id, merge=merge)
     if not repository:
         require_outside(plan, Path(to))

@@ -40,6 +40,9 @@ def exact(
     Any installed rule of token, sequence or group scope; rules that look at the whole batch, or act on the accumulated gradient
     or the learning rate, are refused with the reason.
     """
+    from gmc.config.file_kinds import EXACT
+
+    require_askable(EXACT, study, estimator, plot)  # before torch is loaded
     from rich.console import Console
 
     from gmc.cli.output import print_json, write_line
@@ -47,10 +50,7 @@ def exact(
     from gmc.lab.exact.grid import KEYS, run_grid
     from gmc.lab.exact.report import MEANING, moment_tables, save_csv, save_pictures
     from gmc.lab.study_file import ResultLines
-    from gmc.simulator.plots import check_plot_path
 
-    if plot is not None:
-        check_plot_path(plot)
     options = {"estimator": estimator, "drift": drift, "group_size": group_size, "direction": direction}
     plans, refused = _plans(study, {name: value for name, value in options.items() if value})
     lines = ResultLines(out, KEYS)
@@ -73,6 +73,20 @@ def exact(
         write_line(MEANING)
     for label, reason in refused.items():
         write_line(f"not measured: {label}: {reason}")
+
+
+def require_askable(command: str, study: Path | None, estimators: list[str] | None, plot: Path | None) -> None:
+    """Refuse what needs no torch to be refused: a study that is none, a rule that is not there, a picture of another kind."""
+    from gmc.estimators.names import require_estimators
+    from gmc.lab.study_file import read_tables
+    from gmc.simulator.plots import check_plot_path
+
+    require_estimators(estimators or ())
+    for table in [] if study is None else read_tables(study, command):
+        if isinstance(table, dict) and isinstance(rules := table.get("rules"), dict):
+            require_estimators(rules)
+    if plot is not None:
+        check_plot_path(plot)
 
 
 def _plans(study: Path | None, options: dict[str, Any]) -> tuple[list[tuple[Any, list[Any]]], dict[str, str]]:

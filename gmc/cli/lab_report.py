@@ -24,6 +24,11 @@ def report(
     json: options.JsonOption = False,
 ) -> None:
     """Tables, plots and paired comparisons over seeds: one HTML page, Markdown, CSV and LaTeX."""
+    from gmc.errors import UsageError
+
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path}: no such file or folder")
     from gmc.cli.output import print_json, write_line
     from gmc.lab.report import make_report, write_report
 

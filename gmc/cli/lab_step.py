@@ -26,6 +26,9 @@ def step(
     """
     from dataclasses import asdict
 
+    from gmc.estimators.names import require_estimators
+
+    require_estimators(estimator or ())
     from rich.console import Console
 
     from gmc.cli.output import print_json, write_line

@@ -56,13 +56,17 @@ def toy(
 
     Any installed rule; those that look at the whole batch or act on gradient or rate see one batch a run and take longer.
     """
+    from gmc.cli.lab_exact import require_askable
+    from gmc.config.file_kinds import TOY
+    from gmc.delays.registry import arguments_of
+
+    require_askable(TOY, study, estimator, plot)  # before torch is loaded
+    for text in delay or ():
+        arguments_of(text)
     from gmc.cli.progress import progress_bar
     from gmc.lab.study_file import ResultLines
     from gmc.lab.toy.grid import KEYS, check_jobs, found_records, run_jobs
-    from gmc.simulator.plots import check_plot_path
 
-    if plot is not None:
-        check_plot_path(plot)
     options = {"estimator": estimator, "delay": delay, "rate": rate, "optimizer": optimizer, "seeds": seeds, "updates": updates}
     todo = _jobs(study, {name: value for name, value in options.items() if value is not None})
     check_jobs(todo)

@@ -35,7 +35,8 @@ def import_(
     """Write the rollouts of another sampler as shards, to train on with --rollouts OUT --delay shards."""
     from gmc.cli.output import print_json, write_line
     from gmc.errors import UsageError
-    from gmc.generation.importing import ImportOptions, import_rollouts
+    from gmc.generation.frames import read_frame
+    from gmc.loading.named import require_model
 
     pairs = []
     for text in column or ():
@@ -43,8 +44,13 @@ def import_(
         if not (equals and what.strip() and name.strip()):
             raise UsageError(f"--column {text}: write it as WHAT=NAME, for example --column reward=total_score")
         pairs.append((what.strip(), name.strip()))
+    require_model(model)
+    frame = read_frame(file, dict(pairs))
+
+    from gmc.generation.importing import ImportOptions, import_rollouts  # it imports torch
+
     options = ImportOptions(model, policy_version, temperature, prompts, tuple(pairs), score)
-    summary = import_rollouts(file, out, options)
+    summary = import_rollouts(frame, out, options)
     if json:
         print_json(summary.record())
         return

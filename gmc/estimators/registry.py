@@ -17,11 +17,10 @@ from gmc.estimators.errors import (
     EstimatorSettingError,
     UnknownEstimatorError,
 )
+from gmc.estimators.names import GROUP
 from gmc.estimators.normalizer import Normalizer
 from gmc.estimators.setting_docs import explain_settings_error
 from gmc.registry import Plugin, Registry, in_one_line
-
-GROUP = "gmc.estimators"
 
 _REGISTRY = Registry(
     GROUP,

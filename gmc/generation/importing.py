@@ -81,7 +81,7 @@ class ImportSummary:
         return {**vars(self), "folder": str(self.folder)}
 
 
-def import_rollouts(source: "Path | pandas.DataFrame", out: Path, options: ImportOptions) -> ImportSummary:
+def import_rollouts(source: "Path | pandas.DataFrame | Frame", out: Path, options: ImportOptions) -> ImportSummary:
     """Write the rollouts of a table into `out`/rollouts, groups of one version to a file.
 
     Raises `DataError` naming row and column for values that are no rollout and for groups of several sizes, prompts or
@@ -91,7 +91,7 @@ def import_rollouts(source: "Path | pandas.DataFrame", out: Path, options: Impor
     folder = out / "rollouts"
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder}: holds something already, and imports are never mixed; choose another --out")
-    frame = read_frame(source, dict(options.columns))
+    frame = source if isinstance(source, Frame) else read_frame(source, dict(options.columns))
     _require_what_ratios_need(frame, options)
     model = load_model(options.model)
     rows = [_row(frame, place, values, model, options) for place, values in frame.rows]

@@ -27,15 +27,21 @@ AnyGrid = TypeVar("AnyGrid", bound=Grid)
 
 def read_grids(path: Path, kind: type[AnyGrid]) -> list[AnyGrid]:
     """The grids of a study file. Raises `UsageError` for another command's file, else naming the file and the wrong key."""
+    tables = read_tables(path, kind.command)
+    return [make_grid(table, kind, f"{path}, grid {number}") for number, table in enumerate(tables, start=1)]
+
+
+def read_tables(path: Path, command: str) -> list[Any]:
+    """The tables of a study file of `command`, as they stand there. Raises as `read_grids`, but for wrong keys."""
     try:
         tree = read_toml(path)
     except FileNotFoundError as error:
         raise UsageError(f"{path}: no such file; those that ship lie in recipes/lab of a checkout") from error
-    require_file_of(kind.command, tree, path)
+    require_file_of(command, tree, path)
     tables = tree.get("grid")
     if set(tree) != {"grid"} or not isinstance(tables, list) or not tables:
         raise UsageError(f"{path}: a study is one or more [[grid]] tables and nothing else")
-    return [make_grid(table, kind, f"{path}, grid {number}") for number, table in enumerate(tables, start=1)]
+    return tables
 
 
 def make_grid(table: Mapping[str, Any], kind: type[AnyGrid], where: str) -> AnyGrid:

@@ -140,14 +140,7 @@ def load_benchmark(
 
     Raises `UsageError` when the file is missing, the benchmark is by file only, or the number of problems is wrong.
     """
-    source, split = benchmark.source, benchmark.split
-    if data_directory is not None and benchmark.files:
-        source, split = str(_find_file(benchmark, data_directory)), None
-    if source is None:
-        raise UsageError(
-            f"{benchmark.name} is on no hub that we know; put {benchmark.files[0]}.jsonl into a folder and name it "
-            f"with --bench-data (or {DATA_VARIABLE})"
-        )
+    source, split = source_of(benchmark, data_directory)
     problems = load_problems(
         source,
         split=split,
@@ -164,6 +157,18 @@ def load_benchmark(
             "to evaluate on part of it, name the file with --problems"
         )
     return problems
+
+
+def source_of(benchmark: Benchmark, data_directory: Path | None) -> tuple[str, str | None]:
+    """What `load_problems` takes for a benchmark, and its split. Raises `UsageError` where there is no such file."""
+    if data_directory is not None and benchmark.files:
+        return str(_find_file(benchmark, data_directory)), None
+    if benchmark.source is None:
+        raise UsageError(
+            f"{benchmark.name} is on no hub that we know; put {benchmark.files[0]}.jsonl into a folder and name it "
+            f"with --bench-data (or {DATA_VARIABLE})"
+        )
+    return benchmark.source, benchmark.split
 
 
 def _find_file(benchmark: Benchmark, directory: Path) -> Path:

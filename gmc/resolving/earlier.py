@@ -21,6 +21,7 @@ def earlier_settings(run: Path, *, resume: bool, overwrite: bool, command: str =
     damaged file, `UsageError` for resuming what gmc 0.1 saved, and what `command` ("train", "rollout") has not saved.
     """
     if resume and not overwrite:
+        RunDirectory.open(run)
         _require_saved(run, command)
     if overwrite or (not resume and holds_nothing(run)):
         return Layers()
