@@ -47,7 +47,7 @@ def exact(
 
     from gmc.cli.output import print_json, write_line
     from gmc.cli.progress import progress_bar
-    from gmc.lab.exact.grid import KEYS, run_grid
+    from gmc.lab.exact.grid import KEYS, count_pairs, run_grid
     from gmc.lab.exact.report import MEANING, moment_tables, save_csv, save_pictures
     from gmc.lab.study_file import ResultLines
 
@@ -55,8 +55,9 @@ def exact(
     plans, refused = _plans(study, {name: value for name, value in options.items() if value})
     lines = ResultLines(out, KEYS)
     by_grid: list[list[dict[str, Any]]] = []
-    cells = sum(len(arms) * len(list(grid.cells())) for grid, arms in plans)
-    with progress_bar("exact", cells, "cells") as bar:
+    counts = [count_pairs(grid, arms, lines) for grid, arms in plans]
+    total, done = (sum(each) for each in zip(*counts, strict=True))
+    with progress_bar("exact", total, "pairs", done=done) as bar:
         for grid, arms in plans:
             found, failed = run_grid(grid, arms, lines, bar.advance)
             by_grid.append(found)

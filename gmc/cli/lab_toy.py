@@ -65,13 +65,14 @@ def toy(
         arguments_of(text)
     from gmc.cli.progress import progress_bar
     from gmc.lab.study_file import ResultLines
-    from gmc.lab.toy.grid import KEYS, check_jobs, found_records, run_jobs
+    from gmc.lab.toy.grid import KEYS, check_jobs, found_records, is_done, run_jobs
 
     options = {"estimator": estimator, "delay": delay, "rate": rate, "optimizer": optimizer, "seeds": seeds, "updates": updates}
     todo = _jobs(study, {name: value for name, value in options.items() if value is not None})
     check_jobs(todo)
     lines = ResultLines(out, KEYS)
-    with progress_bar("toy", sum(job.runs for job in todo), "runs") as bar:
+    done = sum(job.runs for job in todo if is_done(job, lines))
+    with progress_bar("toy", sum(job.runs for job in todo), "runs", done=done) as bar:
         run_jobs(todo, lines, processes=jobs, advance=bar.advance)
     records = found_records(todo, lines)
     _show(records, reference=reference, tuning=tuning, apart=apart or [], csv=csv, plot=plot, json=json)

@@ -1,7 +1,7 @@
 """`gmc shards`: bring anybody's rollouts in, and check shards that something else wrote."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +34,7 @@ def import_(
 ) -> None:
     """Write the rollouts of another sampler as shards, to train on with --rollouts OUT --delay shards."""
     from gmc.cli.output import print_json, write_line
+    from gmc.cli.progress import progress_bar
     from gmc.errors import UsageError
     from gmc.generation.frames import read_frame
     from gmc.loading.named import require_model
@@ -50,7 +51,8 @@ def import_(
     from gmc.generation.importing import ImportOptions, import_rollouts  # it imports torch
 
     options = ImportOptions(model, policy_version, temperature, prompts, tuple(pairs), score)
-    summary = import_rollouts(frame, out, options)
+    with progress_bar("import", len(frame.rows) * (2 if score else 1), "rows") as bar:
+        summary = import_rollouts(frame, out, options, bar.advance)
     if json:
         print_json(summary.record())
         return
@@ -76,9 +78,9 @@ def check(
 ) -> None:
     """Read shards as training does, every value; the first that breaks the contract is named."""
     from gmc.cli.output import print_json, write_line
+    from gmc.cli.progress import progress_bar
     from gmc.errors import UsageError
     from gmc.store.run_directory import RunDirectory
-    from gmc.store.shards.reader import read_shard
     from gmc.store.shards.store import scan
 
     files = []
@@ -90,25 +92,38 @@ def check(
             raise UsageError(f"{path}: no shards here (files named b000000-v000000.parquet)")
         files += found
     records = []
-    for file in files:
-        shard = read_shard(file)
-        record = shard.metadata
-        versions = sorted({row.policy_version for row in shard.rollouts})
-        records.append(
-            {
-                "file": str(file),
-                "schema_version": record.schema_version,
-                "rows": len(shard.rollouts),
-                "group_size": record.group_size,
-                "policy_versions": versions,
-                "logprob_kinds": list(record.logprob_kinds),
-                "rewards": list(record.rewards),
-            }
-        )
-        if not json:
-            write_line(
-                f"{file}: schema {record.schema_version}, {len(shard.rollouts)} rows in groups of {record.group_size}, policy "
-                f"version {', '.join(map(str, versions))}, log-probs {', '.join(record.logprob_kinds)}"
-            )
+    with progress_bar("check", len(files), "shards") as bar:
+        for file in files:
+            records.append(_checked(file))
+            if not json:
+                write_line(_in_words(records[-1]))
+            bar.advance()
+    if not json:
+        write_line(f"shards that are whole: {len(files)}, of {sum(record['rows'] for record in records)} rows")
     if json:
         print_json({"shards": records})
+
+
+def _checked(file: Path) -> dict[str, Any]:
+    """Read a shard as training does, and say what it holds."""
+    from gmc.store.shards.reader import read_shard
+
+    shard = read_shard(file)
+    about = shard.metadata
+    return {
+        "file": str(file),
+        "schema_version": about.schema_version,
+        "rows": len(shard.rollouts),
+        "group_size": about.group_size,
+        "policy_versions": sorted({row.policy_version for row in shard.rollouts}),
+        "logprob_kinds": list(about.logprob_kinds),
+        "rewards": list(about.rewards),
+    }
+
+
+def _in_words(record: dict[str, Any]) -> str:
+    versions, kinds = ", ".join(map(str, record["policy_versions"])), ", ".join(record["logprob_kinds"])
+    return (
+        f"{record['file']}: schema {record['schema_version']}, {record['rows']} rows in groups of {record['group_size']}, "
+        f"policy version {versions}, log-probs {kinds}"
+    )

@@ -20,15 +20,16 @@ from gmc.evaluation.arms import (
     ways_of_asking,
 )
 from gmc.evaluation.arms_differences import ArmDifference, arm_differences
-from gmc.evaluation.report import counted, new_table
+from gmc.evaluation.report import counted
 from gmc.evaluation.rewarded import format_value
+from gmc.evaluation.tables import new_table
 from gmc.store.files import atomic_path
 
 NO_INTERVAL = " ± –"
 """Of runs that are equal: nothing tells how far others would lie."""
 
 
-def arm_tables(arms: Sequence[Arm]) -> list[Table]:
+def arm_tables(arms: Sequence[Arm]) -> Sequence[Table]:
     """Training rewards of every arm, and a table for each way in which a benchmark was asked."""
     left = (*(name.replace(".", ".\n") for name in arms[0].differing or ("arm",)), "seeds")
     binary = all(run.binary for arm in arms for run in arm.runs)
@@ -40,7 +41,7 @@ def arm_tables(arms: Sequence[Arm]) -> list[Table]:
         final = over_seeds([run.final_reward(window) for run in arm.runs])
         peak = over_seeds([run.peak_reward(window) for run in arm.runs])
         rewards.add_row(*_settings(arm), _seeds(arm.runs), _value(final, binary), _value(peak, binary))
-    tables = [rewards]
+    tables: list[Table] = [rewards]
     for way, example in ways_of_asking([run for arm in arms for run in arm.runs]).items():
         names = list(example.record["scores"])
         unit = "% correct" if example.rewarded.binary else "mean reward"

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich import box
 from rich.table import Table
 
 from gmc.evaluation.compare import Comparison
 from gmc.evaluation.results import Result
 from gmc.evaluation.rewarded import Rewarded, format_value
 from gmc.evaluation.statistics import Estimate
+from gmc.evaluation.tables import new_table
 
 
 def format_estimate(value: Estimate, binary: bool = True) -> str:
@@ -17,7 +17,7 @@ def format_estimate(value: Estimate, binary: bool = True) -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def result_tables(results: Sequence[Result]) -> list[Table]:
+def result_tables(results: Sequence[Result]) -> Sequence[Table]:
     """One table a benchmark, one row a score of each model: % correct with interval, n, and how the responses ended."""
     tables: dict[str, Table] = {}
     for result in results:
@@ -144,13 +144,3 @@ def _format_p(value: float) -> str:
 def counted(number: int, thing: str) -> str:
     """A number with its noun: "1 problem", "3 problems"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def new_table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
-    """An empty table in gmc's style: text columns on the left, number columns on the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in left:
-        table.add_column(name, overflow="fold")
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table

@@ -6,7 +6,7 @@ import os
 import reprlib
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -81,8 +81,14 @@ class ImportSummary:
         return {**vars(self), "folder": str(self.folder)}
 
 
-def import_rollouts(source: "Path | pandas.DataFrame | Frame", out: Path, options: ImportOptions) -> ImportSummary:
-    """Write the rollouts of a table into `out`/rollouts, groups of one version to a file.
+def import_rollouts(
+    source: "Path | pandas.DataFrame | Frame",
+    out: Path,
+    options: ImportOptions,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> ImportSummary:
+    """Write the rollouts of a table into `out`/rollouts, groups of one version to a file. advance: told of rows that are read,
+    and with `options.score` again of those that are scored.
 
     Raises `DataError` naming row and column for values that are no rollout and for groups of several sizes, prompts or
     versions, `UsageError` for a table that lacks log-probs, or a folder that holds rollouts already. Nothing is
@@ -94,7 +100,10 @@ def import_rollouts(source: "Path | pandas.DataFrame | Frame", out: Path, option
     frame = source if isinstance(source, Frame) else read_frame(source, dict(options.columns))
     _require_what_ratios_need(frame, options)
     model = load_model(options.model)
-    rows = [_row(frame, place, values, model, options) for place, values in frame.rows]
+    rows = []
+    for place, values in frame.rows:
+        rows.append(_row(frame, place, values, model, options))
+        advance(1)
     groups = _groups(frame, rows)
     size = len(groups[0])
     metadata = _metadata(model, options, size, frame)
@@ -106,7 +115,7 @@ def import_rollouts(source: "Path | pandas.DataFrame | Frame", out: Path, option
             "all of them; import one version at a time"
         )
     if options.score:
-        _score(batches, model, options.temperature)
+        _score(batches, model, options.temperature, advance)
     _write(folder, batches, metadata)
     found = (min(versions), max(versions)) if _knows_versions(frame, options) else (None, None)
     return ImportSummary(folder, len(batches), len(groups), len(rows), size, *found)
@@ -293,12 +302,15 @@ def _batches(groups: Sequence[list[Rollout]], prompts: int) -> list[list[Rollout
     return batches
 
 
-def _score(batches: Sequence[Sequence[Rollout]], model: LanguageModel, temperature: float) -> None:
+def _score(
+    batches: Sequence[Sequence[Rollout]], model: LanguageModel, temperature: float, advance: Callable[[int], None]
+) -> None:
     scorer = Scorer(model, temperature=temperature)
     for batch in batches:
         scores = scorer.score(*token_ids(in_groups(batch)))
         for index, row in enumerate(batch):
             row.trainer_logprobs = expanded(row, scores.logp_BT[index, : sampled_length(row)].tolist())
+        advance(len(batch))
 
 
 def _metadata(model: LanguageModel, options: ImportOptions, size: int, frame: Frame) -> ShardMetadata:

@@ -85,7 +85,10 @@ def measurable(arms: list[Arm], *, strict: bool) -> tuple[list[Arm], dict[str, s
 def run_grid(
     grid: ExactGrid, arms: list[Arm], lines: ResultLines, advance: Callable[[int, str], None]
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """A record a cell and arm, found in `lines` or computed and added; and why a rule that fails in a cell has none there."""
+    """A record a cell and arm, found in `lines` or computed and added; and why a rule that fails in a cell has none there.
+
+    advance: told of pairs of policies that are done with, those of records that were found left out.
+    """
     records, failed = [], {}
     policy = TabularPolicy(grid.vocabulary, grid.tokens)
     rewards_K = torch.zeros(len(policy.responses_KT), dtype=torch.float64)
@@ -101,22 +104,30 @@ def run_grid(
                     pairs = draw_pairs(
                         policy, rewards_K, direction=cell["direction"], drift=cell["drift"], count=grid.pairs, seed=grid.seed
                     )
+                moments: list[Moments] = []
                 try:
-                    moments = [
-                        exact_moments(
-                            copy.deepcopy(rules[arm.label]), policy, pair, rewards_K, groups_PG, Setting(lag=grid.lag)
-                        )
-                        for pair in pairs
-                    ]
+                    for pair in pairs:
+                        rule = copy.deepcopy(rules[arm.label])
+                        moments.append(exact_moments(rule, policy, pair, rewards_K, groups_PG, Setting(lag=grid.lag)))
+                        advance(1, f"drift {cell['drift']:g}, G = {cell['group_size']}, {arm.label}")
                 except EstimatorStageError as error:
                     failed[arm.label] = str(error)
+                    advance(len(pairs) - len(moments), "")
                 else:
                     record = _record(cell, arm, moments, [_divergence(policy, pair) for pair in pairs])
                     lines.add(record)
+            elif record is None:
+                advance(grid.pairs, "")
             if record is not None:
                 records.append(record)
-            advance(1, f"drift {cell['drift']:g}, G = {cell['group_size']}, {arm.label}")
     return records, failed
+
+
+def count_pairs(grid: ExactGrid, arms: list[Arm], lines: ResultLines) -> tuple[int, int]:
+    """Pairs of policies times arms, over all cells of a grid, and how many of them are found in `lines`."""
+    cells = list(grid.cells())
+    found = sum(lines.find({**cell, "arm": arm.label}) is not None for cell in cells for arm in arms)
+    return grid.pairs * len(cells) * len(arms), grid.pairs * found
 
 
 def _record(cell: Mapping[str, Any], arm: Arm, moments: list[Moments], distances: list[tuple[float, float]]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
+from gmc.evaluation.tables import new_table
 from gmc.store.files import atomic_path, write_text
 
 COLUMNS = {
@@ -39,7 +39,7 @@ CSV_FIELDS = (
 )
 
 
-def moment_tables(records: Sequence[Mapping[str, Any]]) -> list[Table]:
+def moment_tables(records: Sequence[Mapping[str, Any]]) -> Sequence[Table]:
     """One table for each drift and group size, best quality first."""
     tables = []
     for cell in by_cell(records).values():
@@ -48,10 +48,7 @@ def moment_tables(records: Sequence[Mapping[str, Any]]) -> list[Table]:
             f"{first['direction']} drift {first['drift']:g}, G = {first['group_size']}, P = "
             f"{first['responses'] // first['group_size']}: KL {first['kl']:.3g}, ESS {first['ess']:.2f}, {first['pairs']} pairs"
         )
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("rule", no_wrap=True)
-        for name in COLUMNS.values():
-            table.add_column(name, justify="right", no_wrap=True)
+        table = new_table(title, ("rule",), tuple(COLUMNS.values()))
         for record in sorted(cell, key=lambda record: -record["quality"]):
             table.add_row(record["arm"], *(_number(record[key]) for key in COLUMNS))
         tables.append(table)

@@ -143,14 +143,9 @@ def run_job(job: Job) -> list[dict[str, Any]]:
 def run_jobs(jobs: list[Job], lines: ResultLines, *, processes: int = 1, advance: Callable[[int, str], None]) -> None:
     """Run the jobs whose lines are not there yet, and add them. processes: how many work side by side, one thread each.
 
-    advance: called with the runs of each job, found or made.
+    advance: called with the runs of each job that is made.
     """
-    waiting = []
-    for job in jobs:
-        if all(lines.find(cell) for cell in job.cells):
-            advance(job.runs, "")
-        else:
-            waiting.append(job)
+    waiting = [job for job in jobs if not is_done(job, lines)]
     if processes == 1:
         for job in waiting:
             _add(lines, run_job(job))
@@ -165,6 +160,11 @@ def run_jobs(jobs: list[Job], lines: ResultLines, *, processes: int = 1, advance
             advance(job.runs, f"delay {job.delay}, {job.optimizer}, {job.arm.label}")
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def is_done(job: Job, lines: ResultLines) -> bool:
+    """Whether every line of a job is there."""
+    return all(lines.find(cell) for cell in job.cells)
 
 
 def found_records(jobs: list[Job], lines: ResultLines) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.table import Table
 
+from gmc.evaluation.tables import new_table
 from gmc.lab.toy.one_step import Step
 from gmc.lab.toy.verdicts import Verdict
 from gmc.store.files import atomic_path, write_text
@@ -19,16 +19,14 @@ from gmc.store.files import atomic_path, write_text
 CSV_FIELDS = ("delay", "optimizer", "rate", "arm", "rule", "seeds", "updates", "final", "area", "drop", "spread", "error")
 
 
-def verdict_tables(verdicts: Sequence[Verdict], reference: str) -> list[Table]:
+def verdict_tables(verdicts: Sequence[Verdict], reference: str) -> Sequence[Table]:
     """One table a delay and optimizer: each rule as tuned, its final J, and the paired difference to the reference."""
     tables = []
     for (optimizer, delay), group in _by_cell(verdicts).items():
         seeds = next((verdict.difference.seeds for verdict in group if verdict.difference is not None), 0)
         title = f"delay {delay}, {optimizer}" + (f": paired over {seeds} seeds" if seeds else "")
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("rule as tuned")
-        for name in ("rate", "final J", f"minus {reference}", "p", "area", f"minus {reference}"):
-            table.add_column(name, justify="right", no_wrap=True)
+        heads = ("rate", "final J", f"minus {reference}", "p", "area", f"minus {reference}")
+        table = new_table(title, ("rule as tuned",), heads)
         for one in group:
             table.add_row(
                 one.arm,
@@ -51,16 +49,13 @@ STEP_MEANING = (
 )
 
 
-def step_tables(steps: Sequence[Step]) -> list[Table]:
+def step_tables(steps: Sequence[Step]) -> Sequence[Table]:
     """One table an age, best quality first."""
     tables = []
     for age in dict.fromkeys(one.age for one in steps):
         mine = sorted((one for one in steps if one.age == age), key=lambda one: -one.quality)
         title = f"data {age} updates old: std of log ρ {mine[0].spread:.2f}"
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("rule")
-        for name in ("cos", "scale", "var", "Q"):
-            table.add_column(name, justify="right", no_wrap=True)
+        table = new_table(title, ("rule",), ("cos", "scale", "var", "Q"))
         for one in mine:
             table.add_row(
                 one.arm, f"{one.cosine:.3f}", f"{one.scale:.3f}", f"{one.relative_variance:.3g}", f"{one.quality:.4f}"
