@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from gmc.cli.app import app
 from gmc.errors import DataError, UsageError
-from gmc.resolving import memory
+from gmc.resolving import memory, resolve
 from gmc.resolving.memory import GIB, check_engine_share, fitted_plan
 from gmc.resolving.resolve import resolve_settings
 from gmc.scoring import varlen
@@ -141,6 +141,23 @@ def test_settings_of_a_gpu_are_those_that_fit_it(folder, monkeypatch):
     assert resolve_settings(assignments=["model.device=cpu"]).train.activation_checkpointing is False
     kept = settings_of(folder, "train.activation_checkpointing=false", "train.tokens_per_micro_batch=16384")
     assert (kept.train.activation_checkpointing, kept.train.tokens_per_micro_batch) == (False, 16384)
+
+
+@pytest.mark.parametrize(("gib", "ranks", "sharding"), [(141, 4, "none"), (10, 4, "full"), (10, 1, "none")])
+def test_ranks_hold_parts_where_copies_do_not_fit_the_gpu_that_is_there(folder, monkeypatch, gib, ranks, sharding):
+    monkeypatch.setattr(memory, "gpu_bytes", lambda: gib * GIB)
+    monkeypatch.setattr(resolve, "coming_ranks", lambda: ranks)
+    settings = settings_of(folder)
+    assert settings.train.sharding == sharding
+    assert settings.origins["train.sharding"] == "device"
+    plan = fitted_plan(settings_of(folder), gib * GIB, ranks)
+    assert plan.fits == (ranks > 1)
+    assert (settings.train.tokens_per_micro_batch, settings.train.activation_checkpointing) == (
+        plan.token_budget,
+        plan.checkpointing,
+    )
+    for said in ("none", "full"):
+        assert settings_of(folder, f"train.sharding={said}").train.sharding == said
 
 
 def test_an_engine_that_leaves_too_little_is_refused_with_the_sum(folder):
