@@ -5,6 +5,7 @@ python live_processes.py trainer RUN UPDATES SECONDS_AN_UPDATE CHECKPOINT_EVERY
 """
 
 import json
+import os
 import random
 import sys
 import time
@@ -22,14 +23,29 @@ from gmc.store.files import append_jsonl, fsync_file, is_ready, read_jsonl, read
 from gmc.store.logs import UsedBatches, cut_log, read_used
 from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
 
+WEIGHTS = bytes(100_000)
+"""What stands for a policy's weights. Whoever writes or reads it says so, in a file of its own: a process, or the trainer."""
+
+
+def moved(run: RunDirectory, who: str, version: int, size: int) -> None:
+    """Note that so many bytes of a policy were written or read."""
+    append_jsonl(run.path / f"moved-{who}.jsonl", {"version": version, "bytes": size})
+
+
+def moved_bytes(run: RunDirectory) -> int:
+    """All that was noted."""
+    return sum(record["bytes"] for path in run.path.glob("moved-*.jsonl") for record in read_jsonl(path))
+
 
 def publish(run: RunDirectory, version: int) -> None:
-    """A policy folder with nothing in it but its record."""
+    """A policy folder with its record, and a file in place of weights."""
     path = run.policies / policy_name(version)
     if not is_ready(path):
         with ready_directory(path) as folder:
             record = {"run_id": run.run_id, "version": version, "weights_hash": "", "base_model": "", "gmc_version": ""}
             write_json(folder / "gmc.json", record)
+            (folder / "model.safetensors").write_bytes(WEIGHTS)
+        moved(run, "trainer", version, len(WEIGHTS))
 
 
 def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) -> None:
@@ -40,6 +56,7 @@ def follower(run: RunDirectory, max_ahead: int, lease: float, seconds: float) ->
     def load_policy(folder: Path) -> None:
         record = json.loads((folder / "gmc.json").read_text("utf-8"))
         loaded.append(record["version"])
+        moved(run, str(os.getpid()), loaded[-1], len((folder / "model.safetensors").read_bytes()))
 
     class Batch:
         def __init__(self, batch: int, version: int) -> None:

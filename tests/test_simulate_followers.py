@@ -56,13 +56,24 @@ def test_a_second_batch_fills_the_places_that_long_responses_leave():
     assert both < 65
 
 
+def test_weights_that_are_sent_reach_every_follower_and_a_folder_is_read_by_who_begins_a_batch():
+    # Two followers that begin a batch each 10 s, while the trainer makes two versions: every one of them is written.
+    config = replace(ONE, workers=2, update_seconds=5, policy_gb=3, bandwidth=1e12)
+    folder, sent = run(config), run(replace(config, broadcast=True))
+    assert folder.policy_gb == pytest.approx(3 * (400 + 400), rel=0.02)
+    assert sent.policy_gb == 3 * 2 * 400
+
+
 def follower(clock, config, lengths) -> Iterator[None]:
     """One follower as gmc.live.follow has it; each pass of the loop that yields is a second."""
-    begun, slots, graded_at = [], [0] * config.slots, 0
+    begun, slots, graded_at, held = [], [0] * config.slots, 0, None
     while True:
         while len(begun) < config.at_once and clock["claimed"] <= clock["trained"] + config.max_ahead:
             if begun and begun[-1][1] != clock["trained"]:
                 break
+            if held != clock["trained"]:
+                held = clock["trained"]
+                clock["read"] += 1
             number, clock["claimed"] = clock["claimed"], clock["claimed"] + 1
             ends = []
             for tokens in lengths.of_batch(number).ravel().tolist():
@@ -83,14 +94,14 @@ def follower(clock, config, lengths) -> Iterator[None]:
 
 def plain(config, lengths, updates):
     """Second by second: the trainer first, then what is graded, then each follower in turn."""
-    clock = {"now": 0, "trained": 0, "claimed": 0, "graded": []}
+    clock = {"now": 0, "trained": 0, "claimed": 0, "graded": [], "read": 0}
     followers = [follower(clock, config, lengths) for _ in range(config.workers)]
     delays, ends_at = [], None
     while True:
         if ends_at == clock["now"]:
             clock["trained"], ends_at = clock["trained"] + 1, None
             if clock["trained"] == updates:
-                return delays, clock["now"]
+                return delays, clock["now"], clock["read"]
         for each in followers:
             next(each)
         ready = [(number, version) for graded_at, number, version in clock["graded"] if graded_at <= clock["now"]]
@@ -124,12 +135,15 @@ def test_followers_equal_loops_that_look_each_second(table, workers, slots, at_o
         follow=True,
         at_once=at_once,
         grading_seconds=grading,
+        policy_gb=2,
+        bandwidth=1e12,
     )
     lengths = RecordedLengths(np.array(table), "a table", prompts=2)
     report = simulate_followers(config, lengths, updates=15, seed=0)
-    delays, end = plain(config, lengths, 15)
+    delays, end, read = plain(config, lengths, 15)
     assert report.lags.delays.counts.tolist() == (np.bincount(delays) * 4).tolist()
-    assert report.wall_seconds == end
+    assert report.wall_seconds == pytest.approx(end)
+    assert report.policy_gb == 2 * (16 + read)  # versions 0 to 15 are written
 
 
 @settings(max_examples=20, deadline=None)

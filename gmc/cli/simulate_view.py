@@ -72,8 +72,8 @@ def cluster_tables(report: ClusterReport, lengths: LengthSource) -> list[Rendera
 
 
 def _moved(report: ClusterReport, summary: dict[str, Any]) -> str:
-    sent = f"{report.versions_sent} of {report.updates} versions"
-    return f"{summary['policy_gb_per_hour'] / 1000:.3g} TB an hour, {report.settings.gb_a_version:.4g} GB a version; {sent}"
+    sent, a_version = f"{report.versions_sent} of {report.updates} versions", report.policy_gb / report.versions_sent
+    return f"{summary['policy_gb_per_hour'] / 1000:.3g} TB an hour, {a_version:.4g} GB a version; {sent}"
 
 
 def frontier_tables(reports: Sequence[ClusterReport], best: Sequence[bool], lengths: LengthSource) -> list[RenderableType]:

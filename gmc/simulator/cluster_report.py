@@ -89,7 +89,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """Figures of one simulated run, its start included. policy_gb: moved to the workers in all."""
+    """Figures of one simulated run, its start included. policy_gb: written and read in all."""
 
     settings: ClusterSettings
     lags: Lags

@@ -43,6 +43,7 @@ class _Follower:
     pool: ServerPool
     begun: deque[_Batch] = field(default_factory=deque)
     graded_at: float = 0.0
+    version: int | None = None  # of the weights it holds
 
 
 def simulate_followers(
@@ -74,7 +75,7 @@ class _LiveRun:
         self._idle: list[_Follower] = []
         self._events: list[tuple[float, _What, int, _Follower | None]] = []  # a heap; places and numbers order what ties
         self._now = self._trained_at = self._waited = 0.0
-        self._begun = self._trained = 0
+        self._begun = self._trained = self._loads = 0
         self._training = False
 
     def report(self) -> ClusterReport:
@@ -98,8 +99,15 @@ class _LiveRun:
             failed_responses=0,
             waiting_groups=sum(each.left for each in flights),
             versions_sent=self._transfer.sent,
-            policy_gb=self._transfer.gb,
+            policy_gb=self._moved_gb(),
         )
+
+    def _moved_gb(self) -> float:
+        """Of a folder version 0 is written too, and a follower reads a version when it begins a batch with it. Where weights
+        are sent to followers, or swapped under a batch, each of them takes every version."""
+        if self._settings.broadcast or self._settings.in_flight_updates:
+            return self._transfer.gb
+        return self._settings.policy_gb * (1 + self._transfer.sent + self._loads)
 
     def _happen(self) -> None:
         """All that happens at the next time at which anything does."""
@@ -127,6 +135,8 @@ class _LiveRun:
         while len(follower.begun) < self._settings.at_once and self._begun <= self._trained + self._settings.max_ahead:
             if follower.begun and follower.begun[-1].version != version:
                 break
+            self._loads += version != follower.version
+            follower.version = version
             follower.begun.append(self._launch(follower.pool, version))
         if follower.begun:
             self._turn_at(max(follower.begun[0].sampled_at, follower.graded_at), follower)
