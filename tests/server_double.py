@@ -26,6 +26,7 @@ class Double:
         self.mark, self.weights, self.served, self.taken = "", "", [], []
         self.heard: list[tuple[str, dict]] = []
         self.wrong: list[list[object]] = []
+        self.checked = 5
         self.die_in: int | None = None
         self.forget_in: int | None = None
         self.says: dict[str, object] = {}
@@ -106,7 +107,7 @@ class Double:
 
     def gmc_differing_weights(self, path: str, tied: dict, seed: int) -> dict:
         assert os.path.exists(path)
-        return {"wrong": self.wrong, "checked": 5, "total": 5}
+        return {"wrong": self.wrong, "checked": self.checked, "total": 5}
 
     def gmc_take_mark(self, mark: str) -> None:
         self.mark = mark

@@ -201,6 +201,17 @@ def test_every_number_is_compared(engine: VllmEngine) -> None:
     assert engine.proved_share == 1.0
 
 
+def test_an_engine_that_cannot_compare_its_weights_is_not_used(
+    model: LanguageModel, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gmc.engines import vllm_worker
+
+    nothing = {"wrong": [], "checked": 0, "total": 9}
+    monkeypatch.setattr(vllm_worker.WeightsExtension, "gmc_differing_weights", lambda self, *_: nothing)
+    with pytest.raises(GmcError, match="none of the 9 numbers"):
+        engine.load_weights(model.weights())
+
+
 def test_weights_one_update_old_are_caught(model: LanguageModel, engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     from gmc.engines import vllm_worker
 

@@ -1,13 +1,15 @@
 """The proof that a vLLM worker holds the weights it was given, on networks laid out as vLLM lays them out. Needs no vLLM."""
 
 import itertools
+import logging
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from gmc.engines.vllm_proof import differing_weights, members
+from gmc.engines.vllm_proof import compared_share, differing_weights, members
+from gmc.errors import GmcError
 
 pytestmark = pytest.mark.unit
 
@@ -126,6 +128,39 @@ def test_what_is_laid_out_in_an_unknown_way_is_counted_not_accused():
     found = differing_weights(root, weights, 0)
     assert found["wrong"] == []
     assert found["total"] - found["checked"] == 15
+
+
+def counts_of(root, weights):
+    found = differing_weights(root, weights, 0)
+    return found["checked"], found["total"]
+
+
+def test_a_share_that_is_not_compared_is_warned_of_once(caplog):
+    weights = whole_weights()
+    root = network(weights)
+    known = counts_of(root, weights)
+    root.experts = nn.Module()
+    root.experts.weight = nn.Parameter(torch.zeros(3, 5), requires_grad=False)
+    counts = [known, counts_of(root, weights)]
+    with caplog.at_level(logging.WARNING, "gmc"):
+        assert compared_share([known], "vLLM", None) == 1.0
+        assert caplog.messages == []
+        share = compared_share(counts, "vLLM", None)
+        assert share == 2 * known[1] / (2 * known[1] + 15) < 1
+        assert compared_share(counts, "vLLM", share) == share
+    assert caplog.messages == [
+        f"vLLM: {100 * share:.2f} % of its numbers are compared with the weights given, the others are not proved"
+    ]
+
+
+def test_a_worker_that_compared_nothing_is_refused():
+    weights = whole_weights()
+    root = nn.Module()
+    root.experts = nn.Module()
+    root.experts.weight = nn.Parameter(torch.zeros(3, 5), requires_grad=False)
+    with pytest.raises(GmcError, match=r"^vLLM: none of the 15 numbers that it holds could be compared") as error:
+        compared_share([counts_of(network(weights), weights), counts_of(root, weights)], "vLLM", None)
+    assert "\n" not in str(error.value)
 
 
 def test_packed_layers_are_asked_for_other_columns_each_time():

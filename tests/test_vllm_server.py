@@ -108,6 +108,20 @@ def test_new_weights_reach_every_server_and_must_be_proved(engine, servers, mode
 
 
 @pytest.mark.unit
+def test_weights_that_a_server_cannot_compare_are_warned_of_and_not_taken_unproved(engine, servers, model, caplog):
+    assert engine.proved_share == 1.0
+    for double in servers:
+        double.checked = 4
+    for _ in range(2):
+        engine.load_weights(model.weights())
+    assert engine.proved_share == 0.8
+    assert [message.partition(": ")[2][:7] for message in caplog.messages] == ["80.00 %"]
+    servers[1].checked = 0
+    with pytest.raises(GmcError, match=rf"{servers[1].url}: none of the 5 numbers"):
+        engine.load_weights(model.weights())
+
+
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("about", "message"),
     [({"logprobs_mode": "raw_logprobs"}, "its logprobs_mode is raw_logprobs"), ({"vocabulary_size": None}, "None, not")],
@@ -152,6 +166,7 @@ def test_two_real_servers_one_of_which_is_killed(model, tmp_path):
     options += ["--worker-extension-cls", f"{worker}.WeightsExtension", "--logits-processors", f"{worker}:VocabularyMask"]
     options += ["--additional-config", json.dumps({"gmc_vocabulary_size": model.vocabulary_size}), "--block-size", "32"]
     options += ["--kv-cache-memory-bytes", str(2**28), "--max-model-len", "256"]
+    options += ["--max-num-seqs", "8"]  # one group after the other, so that some are open when the first comes
     environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1"}
     # What `vllm serve` starts; that command itself asks for a package named vllm, and vllm-cpu is none.
     serve = [
@@ -176,20 +191,40 @@ def test_two_real_servers_one_of_which_is_killed(model, tmp_path):
         engine = VllmServerEngine(model, urls, tmp_path / "handover")
         assert engine.proved_share == 1.0
         engine.load_weights(other.weights())
-        arguments = {"group_size": 8, "sampling": Sampling(max_tokens=120), "seeds": [1, 2, 3, 4]}
-        expected = engine.generate(PROMPTS, **arguments)
-        scores = Scorer(other).score(PROMPTS, [[completion.token_ids for completion in group] for group in expected])
+        prompts = 2 * PROMPTS
+        arguments = {"group_size": 8, "sampling": Sampling(max_tokens=60), "seeds": list(range(8))}
+        expected = engine.generate(prompts, **arguments)
+        scores = Scorer(other).score(prompts, [[completion.token_ids for completion in group] for group in expected])
         for row, completion in enumerate(completion for group in expected for completion in group):
             trainer = scores.logp_BT[row, : len(completion.token_ids)].tolist()
             assert completion.logprobs == pytest.approx(trainer, abs=1e-4)
-        threading.Timer(0.1, os.killpg, (processes[0].pid, signal.SIGKILL)).start()
-        assert [[c.token_ids for c in group] for group in engine.generate(PROMPTS, **arguments)] == [
+        came = killed_after_its_first_group(engine, urls[0], processes[0])
+        assert [[c.token_ids for c in group] for group in engine.generate(prompts, **arguments)] == [
             [c.token_ids for c in group] for group in expected
         ]
+        assert processes[0].returncode == -signal.SIGKILL
+        assert len(came) == 4
+        assert 1 <= came.count(True) <= 3  # the others were open when it died
         engine.close()
     finally:
         for process in processes:
             end_with_group(process)
+
+
+def killed_after_its_first_group(engine, url, process):
+    """Have a server killed as soon as it has given a group. Returns, and fills, whether each group asked of it came."""
+    came, ask, lock = [], engine._group, threading.Lock()
+
+    def group_of(server, *rest):
+        group = ask(server, *rest)
+        if server.url == url:
+            with lock:
+                came.append(group is not None)
+                end_with_group(process)
+        return group
+
+    engine._group = group_of
+    return came
 
 
 def wait_for(url, processes, seconds=400.0):

@@ -16,6 +16,7 @@ from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.probe import FLOORS, ProbeResult, compare_probe, probe_ids, reference_logprobs
 from gmc.engines.requests import check_vllm_requests, spread_seed
+from gmc.engines.vllm_proof import compared_share
 from gmc.engines.vllm_start import start_vllm, vllm_version
 from gmc.errors import DataError, GmcError
 from gmc.loading.adapter import merged_weights
@@ -60,6 +61,7 @@ class VllmEngine(Engine):
         self._reference: Tensor | None = None
         self._usual_rms: float | None = None
         self._calls = self._handovers = 0
+        self.proved_share: float | None = None
         self._finished: dict[str, Any] = {}
         self._llm: Any = start_vllm(
             model,
@@ -149,7 +151,8 @@ class VllmEngine(Engine):
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take these weights in place and prove it.
 
-        Every number that the engine holds must be the given one, cast to its dtype (`differing_weights`), and its log-probs of
+        Every number that the engine holds must be the given one, cast to its dtype (`differing_weights`; a share below 1 of
+        numbers compared is warned of, none is an error), and its log-probs of
         a probe must agree with the trainer's forward on them, which shows the kernels. An adapter is handed over
         merged into the weights under it and so is proved like them; the probe compares with the adapter beside them. Raises
         `DataError` when names do not fit the model, `GmcError` naming the layers when the proof fails.
@@ -254,7 +257,8 @@ class VllmEngine(Engine):
         self._handovers += 1
         tied = dict(getattr(self._model.network, "_tied_weights_keys", None) or {})
         found = self._llm.collective_rpc("gmc_differing_weights", args=(handle, tied, self._handovers))
-        self.proved_share = sum(each["checked"] for each in found) / sum(each["total"] for each in found)
+        counts = [(each["checked"], each["total"]) for each in found]
+        self.proved_share = compared_share(counts, f"vLLM {self.version}", self.proved_share)
         shares: dict[str, float] = {}
         for name, share in (pair for each in found for pair in each["wrong"]):
             shares[name] = max(share, shares.get(name, 0.0))

@@ -6,11 +6,16 @@ a slice of each for every tensor-parallel rank. A layer that keeps only a packed
 one-hot input, whose product with a matrix has no rounding. Nothing here imports vLLM, so that it is tested without.
 """
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from gmc.errors import GmcError
+
+log = logging.getLogger(__name__)
 
 COLUMNS = 64
 """Columns that a packed layer is asked for at each hand-over; another choice each time."""
@@ -35,6 +40,27 @@ def differing_weights(network: nn.Module, given: Mapping[str, Tensor], seed: int
             if not torch.equal(actual, cast):
                 wrong.append((name, float((actual != cast).double().mean())))
     return {"wrong": sorted(wrong, key=lambda pair: -pair[1]), "checked": checked, "total": total}
+
+
+def compared_share(counts: Sequence[tuple[int, int]], whose: str, before: float | None) -> float:
+    """The share of all workers' numbers that a proof compared.
+
+    counts: `checked` and `total` of each worker; whose: names the engine in messages; before: the share of the hand-over
+    before, None at first. A smaller one is warned of, so an engine warns once. Raises `GmcError` when a worker compared
+    nothing: its proof, which finds no difference then, would prove nothing.
+    """
+    for checked, total in counts:
+        if checked == 0:
+            raise GmcError(
+                f"{whose}: none of the {total} numbers that it holds could be compared with the weights that it was given, "
+                "because it arranges them in a way unknown here; use --engine transformers"
+            )
+    share = sum(checked for checked, _ in counts) / sum(total for _, total in counts)
+    if share < (1 if before is None else before):
+        log.warning(
+            "%s: %.2f %% of its numbers are compared with the weights given, the others are not proved", whose, 100 * share
+        )
+    return share
 
 
 def members(name: str, packed: Mapping[str, list[str]]) -> list[str]:

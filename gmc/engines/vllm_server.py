@@ -23,6 +23,7 @@ from gmc.engines.base import Completion, Engine, Sampling
 from gmc.engines.requests import check_vllm_requests, spread_seed
 from gmc.engines.server_client import ServerAnswerError, ServerClient, ServerLostError, ServerSilentError, ServerSlowError
 from gmc.engines.server_waiting import Signals, side_by_side
+from gmc.engines.vllm_proof import compared_share
 from gmc.engines.weight_transfer import TRANSFERS, FolderTransfer
 from gmc.errors import GmcError, UsageError
 from gmc.models import LanguageModel
@@ -68,6 +69,7 @@ class VllmServerEngine(Engine):
         self._signals = Signals()
         self._weights: Path | None = None
         self._mark = ""
+        self.proved_share: float | None = None
         server = self._ready()[0]
         self.version = server.read("/version", server.get("/version"), lambda answer: _text(answer["version"]))
         try:
@@ -241,10 +243,10 @@ class VllmServerEngine(Engine):
             raise GmcError(f"{server.url}: would not drop the cache of the old weights; others are sampling from it")
         tied = dict(getattr(self._model.network, "_tied_weights_keys", None) or {})
         found = server.call("gmc_differing_weights", str(weights.absolute()), tied, next(self._handovers))
-        wrong, share = server.read("gmc_differing_weights", found, _proof)
+        wrong, counts = server.read("gmc_differing_weights", found, _proof)
         if wrong:
             raise GmcError(f"{server.url}: does not hold the weights that it was given: layers {', '.join(wrong[:8])}")
-        self.proved_share = share
+        self.proved_share = compared_share(counts, server.url, self.proved_share)
         server.call("gmc_take_mark", self._mark)
 
     def _group(
@@ -316,7 +318,9 @@ def _text(value: Any) -> str:
     return value
 
 
-def _proof(found: Any) -> tuple[list[str], float]:
-    """The layers that differ at any worker, and the share of numbers compared."""
+def _proof(found: Any) -> tuple[list[str], list[tuple[int, int]]]:
+    """The layers that differ at any worker, and how many numbers each compared of how many."""
+    if not found:
+        raise ValueError("no worker answered")
     wrong = [str(name) for each in found for name, _ in each["wrong"]]
-    return wrong, sum(each["checked"] for each in found) / sum(each["total"] for each in found)
+    return wrong, [(int(each["checked"]), int(each["total"])) for each in found]
