@@ -49,12 +49,12 @@ def start(run, *arguments, ranks=2):
 
 
 def end(process):
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 
 def wait_for_updates(process, run, count):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600  # on a busy machine the engines of two ranks take minutes to start
     while process.poll() is None and time.monotonic() < deadline:
         if (run / "metrics.jsonl").exists() and len((run / "metrics.jsonl").read_text().splitlines()) >= count:
             return
