@@ -19,6 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+gc.disable()  # until all is imported, of which little goes away again
+
 collect_ignore = ["data", "mutation", "full", "chaos"]
 
 # A loaded machine may take any time for an example; what a test takes is for benchmarks to say.
@@ -51,6 +53,7 @@ def pytest_collection_finish() -> None:
     """What was imported so far stays: the garbage collector, which would walk it again and again, may leave it alone."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_configure() -> None:
