@@ -37,7 +37,7 @@ def shards(draw: st.DrawFn) -> tuple[list[Rollout], ShardMetadata]:
     engine, trainer, clock = draw(st.booleans()), draw(st.booleans()), draw(st.booleans())
     rows = []
     for group in range(groups):
-        prompt = draw(st.lists(st.integers(0, VOCABULARY - 1), max_size=4))
+        prompt = draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=4))
         version, problem = draw(st.integers(0, 2**40)), draw(text)
         for sample in range(size):
             ids = draw(st.lists(st.integers(0, VOCABULARY - 1), max_size=12))
