@@ -16,6 +16,7 @@ from gmc.delays.version_0 import RateMass, applied_rate, forecast, mass_of_run, 
 from gmc.evaluation.subjects import model_candidate, run_candidates
 from gmc.live.overview import overview
 from gmc.store.run_directory import RunDirectory
+from gmc.training.offline import OfflineWarning
 
 SHARE = "delay/version_0_rate_share_so_far"
 
@@ -106,14 +107,28 @@ def test_no_share_is_logged_before_the_first_step():
 
 @pytest.mark.unit
 def test_the_warning_names_share_and_cure():
-    assert warning(0.929, "256").startswith(
+    assert warning(0.929, "256", 400).startswith(
         "92.9% of the learning rate, summed over updates, falls on rollouts of version 0 (--delay 256)"
     )
-    assert "use --delay ramp:256, which reaches the delay 256 at update 512 while" in warning(0.929, "256")
-    assert "use --delay ramp:3, which reaches the delay 3 at update 6 while" in warning(0.929, "fixed:3")
+    assert "use --delay ramp:256, which reaches the delay 256 at update 512 while" in warning(0.929, "256", 400)
+    assert "use --delay ramp:3, which reaches the delay 3 at update 6 while" in warning(0.929, "fixed:3", 400)
     for spec in ("length:28", "inflight:3", "ramp:64", "block:8", "unknown:3"):  # no ramp follows from a clock, or a ramp
-        assert "ramp:" not in warning(0.7, spec).replace(f"--delay {spec}", "")
-        assert warning(0.7, spec).endswith("or give a shorter delay, so that later versions make most of the rollouts")
+        assert "ramp:" not in warning(0.7, spec, 400).replace(f"--delay {spec}", "")
+        assert warning(0.7, spec, 400).endswith("or give a shorter delay, so that later versions make most of the rollouts")
+
+
+@pytest.mark.unit
+def test_a_trial_of_a_few_updates_is_sent_to_no_other_delay():
+    assert warning(0.9, "64", 29).endswith("(--delay 64): 29 updates show that everything runs, and nothing about staleness")
+    assert "use --delay ramp:64" in warning(0.9, "64", 30)
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("updates", "level"), [(29, "INFO"), (30, "WARNING")])
+def test_what_may_be_a_measurement_is_warned_of(updates, level, caplog):
+    caplog.set_level("INFO", logger="gmc")
+    OfflineWarning(small_settings("delay=64", f"train.updates={updates}")).before(updates)
+    assert [record.levelname for record in caplog.records if "falls on rollouts of version 0" in record.getMessage()] == [level]
 
 
 def trained(path, delay, updates, *more):
@@ -130,10 +145,12 @@ def status_of(path):
 @pytest.mark.train
 def test_a_mostly_offline_run_says_so_once_and_carries_its_share_everywhere(tmp_path, caplog):
     path = tmp_path / "run"
+    caplog.set_level("INFO", logger="gmc")
     result = trained(path, "2", 4, "train.publish_every=2")
     share = sum(cosine(4)[:3]) / sum(cosine(4))
     assert caplog.text.count("of the learning rate, summed over updates, falls on rollouts of version 0") == 1
-    assert "--delay ramp:2," in caplog.text
+    assert "(--delay 2): 4 updates show that everything runs, and nothing about staleness" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "WARNING" and "version 0" in record.getMessage()]
     assert result["version_0_share"] == pytest.approx(share)
     assert metrics_of(path)[-1][SHARE] == result["version_0_share"]
     assert f"{share:.1%} of the learning rate" in status_of(path)
@@ -152,6 +169,7 @@ def test_a_run_in_steady_state_does_not(delay, tmp_path, caplog):
 
 @pytest.mark.train
 def test_a_run_whose_delays_are_not_known_ahead_says_so_at_its_end(tmp_path, caplog):
+    caplog.set_level("INFO", logger="gmc")
     trained(tmp_path / "run", "length:1000", 3)
     assert caplog.text.count("100.0% of the learning rate, summed over updates, falls on rollouts of version 0") == 1
 

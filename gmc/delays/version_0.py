@@ -15,6 +15,8 @@ from gmc.errors import UsageError
 VERSION_0_SHARE = "delay/version_0_rate_share_so_far"
 """The metric: share of the learning rate summed over all updates so far that fell on groups of version 0."""
 MOSTLY_OFFLINE = 0.5
+TRIAL_UPDATES = 30
+"""A shorter run is a trial, which no other delay would make a measurement."""
 FORECAST_STEPS = 100_000
 
 
@@ -89,13 +91,13 @@ def forecast(delays: DelayModel, prompts: int, group_size: int, rate_of: Callabl
     return mass
 
 
-def warning(share: float, spec: str) -> str:
-    """What is said of a run that is mostly offline, with the cure. spec: its --delay."""
+def warning(share: float, spec: str, updates: int) -> str:
+    """What is said of a run of so many updates that is mostly offline, with the cure. spec: its --delay."""
+    found = f"{share:.1%} of the learning rate, summed over updates, falls on rollouts of version 0 (--delay {spec}):"
+    if updates < TRIAL_UPDATES:
+        return f"{found} {updates} updates show that everything runs, and nothing about staleness"
     try:
         cure = delay_class(spec).less_offline(arguments_of(spec))
     except UsageError:  # `gmc status` where the package that brought the delay is not installed
         cure = DelayModel.less_offline(Arguments(spec, "", ()))
-    return (
-        f"{share:.1%} of the learning rate, summed over updates, falls on rollouts of version 0 (--delay {spec}): mostly "
-        f"offline training on one frozen policy, which says little about staleness; {cure}"
-    )
+    return f"{found} mostly offline training on one frozen policy, which says little about staleness; {cure}"

@@ -61,7 +61,7 @@ def overview(run: RunDirectory) -> dict[str, Any]:
         "delays": delays,
         "delay": plan.delay,
         "estimator": plan.rule,
-        "warnings": _warnings(metrics[-1], delays, plan.delay) if metrics and len(used) >= (plan.updates or 0) else [],
+        "warnings": _warnings(metrics, delays, plan.delay) if len(used) >= (plan.updates or 0) else [],
         "rewards": [record["reward/mean"] for record in metrics if isinstance(record.get("reward/mean"), int | float)],
         "heldout": _heldout(metrics),
         "metrics": {name: metrics[-1][name] for name in SHOWN_METRICS if metrics and name in metrics[-1]},
@@ -141,12 +141,12 @@ def _heldout(metrics: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     return None if best is None else {"best": vars(best), "last": vars(scores[-1])}
 
 
-def _warnings(last: dict[str, Any], delays: dict[str, float] | None, delay: str | None) -> list[str]:
-    """What the end of a run says of it: `last` are the metrics of its last update."""
-    share = last.get(VERSION_0_SHARE)
+def _warnings(metrics: Sequence[dict[str, Any]], delays: dict[str, float] | None, delay: str | None) -> list[str]:
+    """What the end of a run says of it."""
+    share = metrics[-1].get(VERSION_0_SHARE) if metrics else None
     if share is None or not is_mostly_offline(share) or delays is None or not delays["max"]:
         return []
-    return [warning(share, str(delay))]
+    return [warning(share, str(delay), len(metrics))]
 
 
 def _delays(used: Sequence[Sequence[GroupRef]], versions: dict[int, int], first: int) -> list[int]:

@@ -4,7 +4,7 @@ import logging
 
 from gmc.config.settings import RunSettings
 from gmc.delays.registry import delay_class
-from gmc.delays.version_0 import RateMass, forecast, warning
+from gmc.delays.version_0 import TRIAL_UPDATES, RateMass, forecast, warning
 from gmc.resolving.build import build_delay
 from gmc.training.optimizer import learning_rate
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class OfflineWarning:
-    """Warns once that more than half of the learning rate falls on rollouts of version 0 that are stale."""
+    """Warns once that more than half of the learning rate falls on stale rollouts of version 0; notes it of a trial."""
 
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
@@ -36,4 +36,6 @@ class OfflineWarning:
         """Warn if this is mostly offline and nothing was said yet."""
         if mass.mostly_offline and mass.share is not None and not self._said:
             self._said = True
-            log.warning("%s", warning(mass.share, self._settings.delay))
+            planned = self._settings.train.updates
+            level = logging.INFO if planned < TRIAL_UPDATES else logging.WARNING
+            log.log(level, "%s", warning(mass.share, self._settings.delay, planned))
