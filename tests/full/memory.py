@@ -1,5 +1,5 @@
 """The estimate of activations beside a count on fake tensors, for the real shapes of the recipes' models, with and without
-recomputing: bytes that a micro-batch of 2,048 tokens saves in bfloat16. A quarter of an hour or less."""
+recomputing: bytes that a micro-batch of 2,048 tokens saves in bfloat16. Half a minute."""
 
 import tempfile
 import time
