@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from tiny_models import tiny_model
 
 from gmc.errors import UsageError
-from gmc.scoring import attention
+from gmc.scoring import attention, scorer, short
 from gmc.scoring.passes import PackedPass
+from gmc.scoring.plain_pass import PlainPass
 from gmc.scoring.scorer import Scorer
 
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
@@ -62,19 +63,25 @@ def reference():
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("attention_by", ["flash parts", "public operator"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("attention_by", ["products", "flash parts", "public operator"])
+@pytest.mark.parametrize("layers_by", ["few products", "own modules", "recomputed modules"])
 @pytest.mark.parametrize("share_prompts", [False, True])
 @pytest.mark.parametrize("token_budget", [10_000, 60, 30, 1])
 def test_scores_and_gradients_equal_the_stock_forward(
-    reference, monkeypatch, attention_by, checkpointing, share_prompts, token_budget
+    reference, monkeypatch, attention_by, layers_by, share_prompts, token_budget
 ):
     model, expected_BT, grad_BT, expected = reference
+    if attention_by != "products":
+        monkeypatch.setattr(short, "SHORT_KEYS", 0)
     if attention_by == "public operator":
         monkeypatch.setattr(attention._PackedAttention, "apply", attention.repeated_prompt_attention)
-    scorer = Scorer(model, temperature=0.7, token_budget=token_budget, share_prompts=share_prompts, checkpointing=checkpointing)
-    assert scorer.shares_prompts == share_prompts
-    current = scorer.forward(PROMPTS, RESPONSES)
+    if layers_by == "own modules":
+        monkeypatch.setattr(scorer, "trained_structure", lambda model: None)
+    checkpointing = layers_by == "recomputed modules"
+    ours = Scorer(model, temperature=0.7, token_budget=token_budget, share_prompts=share_prompts, checkpointing=checkpointing)
+    assert ours.shares_prompts == share_prompts
+    assert isinstance(ours.active_pass, PlainPass) == (layers_by == "few products")
+    current = ours.forward(PROMPTS, RESPONSES)
     assert current.logp_BT == pytest.approx(expected_BT, abs=2e-5)
     assert current.mask_BT.sum(-1).tolist() == [length for group in LENGTHS for length in group]
     model.network.zero_grad()
@@ -114,17 +121,17 @@ def test_scoring_without_a_graph_gives_the_same_bits_as_the_forward_that_trains(
 
 
 @pytest.mark.unit
-def test_the_activation_memory_setting_really_recomputes(reference):
+def test_the_activation_memory_setting_really_recomputes(reference, monkeypatch):
     """Checkpointing must neither be dropped nor drop the prompt: the layers run again in backward, with the same result."""
     model, _, grad_BT, expected = reference
+    monkeypatch.setattr(scorer, "trained_structure", lambda model: None)
     calls = []
     handle = model.network.model.layers[0].mlp.register_forward_pre_hook(lambda *_: calls.append(1))
     for checkpointing, runs in ((False, 1), (True, 2)):
-        calls.clear()
-        scorer = Scorer(model, temperature=0.7, checkpointing=checkpointing)
+        ours = Scorer(model, temperature=0.7, checkpointing=checkpointing)
         calls.clear()
         model.network.zero_grad()
-        scorer.forward(PROMPTS, RESPONSES).backward(grad_BT)
+        ours.forward(PROMPTS, RESPONSES).backward(grad_BT)
         assert len(calls) == runs
         assert_same_gradients(gradients(model), expected)
     handle.remove()

@@ -8,7 +8,7 @@ from tiny_models import tiny_model
 
 from gmc.engines.base import Sampling
 from gmc.engines.transformers import TransformersEngine
-from gmc.scoring import attention
+from gmc.scoring import attention, short
 from gmc.scoring.head import chunk_rows
 from gmc.scoring.scorer import Scorer
 
@@ -58,6 +58,7 @@ def kernel(request, monkeypatch):
         monkeypatch.setattr(attention, which, "gmc_test_double")
         if change is not None:
             monkeypatch.setattr(torch.ops.aten, "gmc_test_double", change(operator), raising=False)
+    monkeypatch.setattr(short, "SHORT_KEYS", 0)
     attention.flash_kernels.cache_clear()
     assert (attention.flash_kernels() is None) == (request.param != "private kernel")
     yield request.param

@@ -5,11 +5,8 @@ from torch import Tensor
 
 from gmc.engines.plain_state import Blocks, PlainState
 from gmc.models import LanguageModel
-from gmc.plain.decoder import PlainDecoder, copied_bytes
-from gmc.plain.structure import PlainStructure, plain_structure
-
-COPIED_BYTES = 128 * 2**20
-"""The most that is copied of a network's weights at the start of a batch. Beyond, a step is matrix products anyway."""
+from gmc.plain.decoder import PlainDecoder
+from gmc.plain.structure import PlainStructure, small_structure
 
 TOLERANCE = 1e-3
 """Largest difference of a float32 log-prob that counts as rounding, as for packed scoring."""
@@ -18,10 +15,8 @@ TOLERANCE = 1e-3
 @torch.inference_mode()
 def decodable_structure(model: LanguageModel) -> PlainStructure | None:
     """The structure of a small plain float32 network on a CPU whose `PlainState` gives its own log-probs; else None."""
-    structure = plain_structure(model)
-    if structure is None or model.device.type != "cpu" or copied_bytes(structure) > COPIED_BYTES:
-        return None
-    if any(parameter.dtype != torch.float32 for parameter in model.network.parameters()):
+    structure = small_structure(model)
+    if structure is None:
         return None
     generator = torch.Generator().manual_seed(0)
     ids_BT = torch.randint(model.vocabulary_size, (4, 12), generator=generator)

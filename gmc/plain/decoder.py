@@ -45,8 +45,12 @@ class Norm:
     size: int
 
     def __call__(self, x: Tensor) -> Tensor:
+        return x * self.factor(x)
+
+    def factor(self, x: Tensor) -> Tensor:
+        """What x is multiplied by."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return x * torch.addcmul(self.epsilon, length, length, value=1 / self.size).rsqrt_()
+        return torch.addcmul(self.epsilon, length, length, value=1 / self.size).rsqrt_()
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,6 @@ class PlainDecoder:
     def logits(self, hidden_NE: Tensor) -> Tensor:
         """Logits of the next token, of the tokenizer's ids: logits_NV."""
         return self._head(self._norm(hidden_NE))
-
-
-def copied_bytes(structure: PlainStructure) -> int:
-    """Bytes that a `PlainDecoder` copies."""
-    weights = [structure.head.weight]
-    for layer in structure.layers:
-        weights += [each.weight for each in (layer.query, layer.key, layer.value, layer.gate, layer.up)]
-    return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
 def _copied(layer: PlainLayer, structure: PlainStructure) -> DecoderLayer:

@@ -4,12 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gmc.models import LanguageModel
 
 STEADY_ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
 """Kinds of rotary embedding whose angles depend on the position alone, not on how long the text has become."""
+
+
+COPIED_BYTES = 128 * 2**20
+"""The most that is copied of a network's weights at the start of a batch. Beyond, its arithmetic is matrix products anyway."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,23 @@ def plain_structure(model: LanguageModel) -> PlainStructure | None:
     except (AttributeError, IndexError):
         return None
     return structure if _as_expected(structure) else None
+
+
+def small_structure(model: LanguageModel) -> PlainStructure | None:
+    """The same of a float32 network on a CPU that is small enough to copy, else None."""
+    structure = plain_structure(model)
+    if structure is None or model.device.type != "cpu" or copied_bytes(structure) > COPIED_BYTES:
+        return None
+    whole = all(parameter.dtype == torch.float32 for parameter in model.network.parameters())
+    return structure if whole else None
+
+
+def copied_bytes(structure: PlainStructure) -> int:
+    """Bytes that a `PlainDecoder` copies."""
+    weights = [structure.head.weight]
+    for layer in structure.layers:
+        weights += [each.weight for each in (layer.query, layer.key, layer.value, layer.gate, layer.up)]
+    return sum(weight.numel() * weight.element_size() for weight in weights)
 
 
 def _layer(layer: Any) -> PlainLayer:

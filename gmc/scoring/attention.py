@@ -19,7 +19,8 @@ from torch.nn.attention.bias import causal_lower_right
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from gmc.scoring.packing import AttentionLayout, Bucket
+from gmc.scoring.layout import AttentionLayout, Bucket
+from gmc.scoring.short import is_short, short_attention, short_layout
 from gmc.scoring.varlen import runs_varlen, varlen_attention
 
 SHARED_PROMPT = "gmc_shared_prompt"
@@ -107,15 +108,23 @@ def shared_prompt_attention(
     # Under autocast, norms and rotary embeddings leave queries and keys in float32; values are as the projections made them.
     query_NHD, key_NKD, value_NKD = (tensor.to(value.dtype).transpose(1, 2)[0] for tensor in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return packed_attention(query_NHD, key_NKD, value_NKD, layout, scale).unsqueeze(0), None
+
+
+def packed_attention(query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float) -> Tensor:
+    """output_NHD, differentiable, in the way that is right and fast for these tensors and lengths."""
+    device, dtype = query_NHD.device, value_NKD.dtype
     if _assumed_varlen.get():
-        output_NHD = varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)
-    elif query.device.type == "cpu" and flash_kernels() is not None:
-        output_NHD = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]
-    elif runs_varlen(query.device.type, value.dtype, query.shape[-1], _capability(query.device)):
-        output_NHD = varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)
-    else:
-        output_NHD = repeated_prompt_attention(query_NHD, key_NKD, value_NKD, layout, scale)
-    return output_NHD.unsqueeze(0), None
+        return varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)
+    if device.type == "cpu" and flash_kernels() is not None:
+        if dtype == torch.float32 and is_short(layout):
+            heads = query_NHD.shape[1], key_NKD.shape[1]
+            return short_attention(query_NHD, key_NKD, value_NKD, short_layout(layout, *heads), scale)
+        output_NHD: Tensor = _PackedAttention.apply(query_NHD, key_NKD, value_NKD, layout, scale)  # type: ignore[no-untyped-call]
+        return output_NHD
+    if runs_varlen(device.type, dtype, query_NHD.shape[2], _capability(device)):
+        return varlen_attention(query_NHD, key_NKD, value_NKD, layout.spans, scale)
+    return repeated_prompt_attention(query_NHD, key_NKD, value_NKD, layout, scale)
 
 
 @cache
@@ -135,12 +144,12 @@ def repeated_prompt_attention(
     """
     key_NHD, value_NHD = (_repeat_heads(tensor, query_NHD.shape[1]) for tensor in (key_NKD, value_NKD))
     outputs: list[Tensor] = []
-    for start, stop in layout.prompts:
-        query, key, value = (_rows(tensor, start, stop) for tensor in (query_NHD, key_NHD, value_NHD))
+    for prompt in layout.prompts:
+        query, key, value = (_rows(tensor, prompt.start, prompt.stop) for tensor in (query_NHD, key_NHD, value_NHD))
         outputs.append(_flat(scaled_dot_product_attention(query, key, value, is_causal=True, scale=scale)))
     for prefix in layout.prefixes:
         index, slots = prefix.padded(query_NHD.device)
-        segments, length = len(prefix.lengths), max(prefix.lengths)
+        segments, length = len(prefix.reads), max(read.length for read in prefix.reads)
         shape = (segments, length)
         query = query_NHD.index_select(0, index).reshape(*shape, *query_NHD.shape[1:]).transpose(1, 2)
         key, value = (
@@ -194,16 +203,16 @@ class _PackedAttention(torch.autograd.Function):
     def forward(
         ctx: Any, query_NHD: Tensor, key_NKD: Tensor, value_NKD: Tensor, layout: AttentionLayout, scale: float
     ) -> Tensor:
-        flash = _require_kernels().forward
-        tensors = [(tensor, tensor.index_select(0, layout.padded)) for tensor in (query_NHD, key_NKD, value_NKD)]
+        flash, buckets = _require_kernels().forward, layout.buckets
+        tensors = [(tensor, tensor.index_select(0, buckets.padded)) for tensor in (query_NHD, key_NKD, value_NKD)]
         outputs: list[Tensor] = []
         logsumexps: list[Tensor] = []
-        for bucket in layout.buckets:
+        for bucket in buckets.buckets:
             output, logsumexp = flash(*(_bucket(*pair, bucket) for pair in tensors), 0.0, True, scale=scale)
             outputs.append(_flat(output))
             logsumexps.append(_flat(logsumexp))
-        output_NHD = torch.cat(outputs).index_select(0, layout.restore)
-        logsumexp_NH = torch.cat(logsumexps).index_select(0, layout.restore)
+        output_NHD = torch.cat(outputs).index_select(0, buckets.restore)
+        logsumexp_NH = torch.cat(logsumexps).index_select(0, buckets.restore)
         for prefix in layout.prefixes:
             read = slice(prefix.start, prefix.stop)
             output, logsumexp = flash(
@@ -227,18 +236,19 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_NHD: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query_NHD, key_NKD, value_NKD, output_NHD, logsumexp_NH = ctx.saved_tensors
         layout, scale, flash_backward = ctx.layout, ctx.scale, _require_kernels().backward
+        buckets = layout.buckets
         # At padding an unbounded log-sum-exp makes all weights exp(score - lse) zero, so that it adds nothing to any gradient.
-        logsumexp_M1 = logsumexp_NH.index_select(0, layout.padded).index_fill_(0, layout.padding, UNBOUNDED).unsqueeze(-1)
+        logsumexp_M1 = logsumexp_NH.index_select(0, buckets.padded).index_fill_(0, buckets.padding, UNBOUNDED).unsqueeze(-1)
         tensors = [
-            (tensor, tensor.index_select(0, layout.padded)) for tensor in (grad_NHD, query_NHD, key_NKD, value_NKD, output_NHD)
+            (tensor, tensor.index_select(0, buckets.padded)) for tensor in (grad_NHD, query_NHD, key_NKD, value_NKD, output_NHD)
         ]
         grads: list[tuple[Tensor, ...]] = []
-        for bucket in layout.buckets:
+        for bucket in buckets.buckets:
             parts = [_bucket(*pair, bucket) for pair in tensors]
             logsumexp = _bucket(logsumexp_NH.unsqueeze(-1), logsumexp_M1, bucket).squeeze(-1)
             grads.append(tuple(map(_flat, flash_backward(*parts, logsumexp, 0.0, True, scale=scale))))
         grad_query, grad_key, grad_value = (
-            torch.cat(part).index_select(0, layout.restore) for part in zip(*grads, strict=True)
+            torch.cat(part).index_select(0, buckets.restore) for part in zip(*grads, strict=True)
         )
         for prefix in layout.prefixes:
             read, prompt = (prefix.start, prefix.stop), (prefix.prompt_start, prefix.prompt_stop)

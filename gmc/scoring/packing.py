@@ -2,93 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
-from typing import Any
+from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from gmc.scoring.layout import AttentionLayout, Segment
 from gmc.scoring.plan import Masks, MicroBatch, input_tokens, sampled_places
-
-Array = np.ndarray[Any, Any]
-_NONE = np.empty(0, dtype=np.int64)
-
-LONG_SEGMENT = 256
-"""A segment at least this long is attended alone; shorter ones of similar length share one padded kernel call."""
-
-BUCKET_RATIO = 0.75
-"""Segments share a call when the shortest has at least this share of the longest one's tokens."""
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Segments (a prompt or a response) attended causally in one call, padded right to the longest.
-
-    start: of a single segment, where it starts in the packed sequence; of several, where their slots start among the `padded`
-    ones of the layout, those of one segment together.
-    """
-
-    segments: int
-    length: int
-    start: int
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """Responses [start, stop) of the packed sequence that read the prompt [prompt_start, prompt_stop).
-
-    starts, lengths: of each of them.
-    """
-
-    prompt_start: int
-    prompt_stop: int
-    start: int
-    stop: int
-    starts: tuple[int, ...]
-    lengths: tuple[int, ...]
-
-    def padded(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The responses padded right to the longest: the packed position of each slot, the slot of each token start..stop-1."""
-        index, valid = _pad(self.starts, self.lengths)
-        return torch.from_numpy(index).to(device), torch.from_numpy(valid.nonzero()[0]).to(device)
-
-
-@dataclass(frozen=True)
-class Spans:
-    """The same layout as bounds of a variable-length kernel: int32 positions where a segment ends and the next one starts.
-
-    segments_S: of all prompts and responses; prompts_P: of the prompts; reads_P: of all that is read after each prompt (its
-    responses stand together), counted from `first_response`, where the first response starts. longest_…: tokens of the longest
-    of each, 0 for reads when nothing is read.
-    """
-
-    segments_S: Tensor
-    prompts_P: Tensor
-    reads_P: Tensor
-    first_response: int
-    longest_segment: int
-    longest_prompt: int
-    longest_read: int
-
-
-@dataclass(frozen=True)
-class AttentionLayout:
-    """Causal attention within each segment (buckets) plus each response's attention to its prompt (prefixes).
-
-    prompts: [start, stop) of each prompt; they come first and in order, then the responses of the prefixes in order.
-    padded: the packed position of every slot of the buckets that hold several segments, padding repeats its segment's start;
-    padding: which of these slots are none. restore: for each packed position, its slot in the concatenation of all buckets.
-    spans: for a variable-length kernel.
-    """
-
-    prompts: tuple[tuple[int, int], ...]
-    buckets: tuple[Bucket, ...]
-    prefixes: tuple[Prefix, ...]
-    padded: Tensor
-    padding: Tensor
-    restore: Tensor
-    spans: Spans
 
 
 @dataclass(frozen=True)
@@ -184,66 +104,12 @@ def _predicting(response: _Response) -> list[int]:
 
 
 def _layout(prompts: Sequence[_Segment], responses: Sequence[_Response], device: torch.device) -> AttentionLayout:
-    read = [response for response in responses if response.read.tokens]
-    prefixes: list[Prefix] = []
-    for prompt in prompts:
-        members = [response.read for response in read if response.prompt is prompt]
-        if members:
-            span = (prompt.start, prompt.stop, members[0].start, members[-1].stop)
-            prefixes.append(Prefix(*span, *_bounds(members)))
-    segments = [*prompts, *(response.read for response in read)]
-    buckets: list[Bucket] = []
-    restore = np.empty(sum(len(segment.tokens) for segment in segments), dtype=np.int64)
-    padded: list[Array] = []
-    padding: list[Array] = []
-    first = slot = 0
-    for members in _similar(segments):
-        index, valid = _pad(*_bounds(members))
-        restore[index[valid]] = first + valid.nonzero()[0]
-        first += len(index)
-        several = len(members) > 1
-        buckets.append(Bucket(len(members), len(members[0].tokens), slot if several else members[0].start))
-        if several:
-            padded.append(index)
-            padding.append(slot + (~valid).nonzero()[0])
-            slot += len(index)
-    bounds = tuple((prompt.start, prompt.stop) for prompt in prompts)
-    slots, empty, order = (
-        torch.from_numpy(np.concatenate([_NONE, *parts])).to(device) for parts in (padded, padding, [restore])
-    )
-    return AttentionLayout(bounds, tuple(buckets), tuple(prefixes), slots, empty, order, _spans(prompts, read, device))
+    reads: dict[int, list[Segment]] = {prompt.start: [] for prompt in prompts}
+    for response in responses:
+        if response.read.tokens:
+            reads[response.prompt.start].append(_bounds(response.read))
+    return AttentionLayout(tuple(map(_bounds, prompts)), tuple(map(tuple, reads.values())), device)
 
 
-def _bounds(members: Sequence[_Segment]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(member.start for member in members), tuple(len(member.tokens) for member in members)
-
-
-def _spans(prompts: Sequence[_Segment], read: Sequence[_Response], device: torch.device) -> Spans:
-    prompt_lengths = [len(prompt.tokens) for prompt in prompts]
-    read_lengths = [sum(len(each.read.tokens) for each in read if each.prompt is prompt) for prompt in prompts]
-    lengths = [*prompt_lengths, *(len(response.read.tokens) for response in read)]
-    segments, after_prompts, after_reads = (
-        torch.tensor([0, *accumulate(parts)], dtype=torch.int32, device=device)
-        for parts in (lengths, prompt_lengths, read_lengths)
-    )
-    longest = (max(lengths), max(prompt_lengths), max(read_lengths))
-    return Spans(segments, after_prompts, after_reads, prompts[-1].stop, *longest)
-
-
-def _pad(starts: Sequence[int], lengths: Sequence[int]) -> tuple[Array, Array]:
-    """Segments padded right: the packed position of each slot (padding repeats the start), and which slots are no padding."""
-    steps = np.arange(max(lengths))
-    valid = steps < np.array(lengths)[:, None]
-    return (np.array(starts)[:, None] + np.where(valid, steps, 0)).reshape(-1), valid.reshape(-1)
-
-
-def _similar(segments: Sequence[_Segment]) -> list[list[_Segment]]:
-    """Segments sorted by falling length and cut where a call would be padded too much."""
-    buckets: list[list[_Segment]] = []
-    for segment in sorted(segments, key=lambda segment: (-len(segment.tokens), segment.start)):
-        longest = len(buckets[-1][0].tokens) if buckets else 0
-        if buckets and longest < LONG_SEGMENT and len(segment.tokens) >= BUCKET_RATIO * longest:
-            buckets[-1].append(segment)
-        else:
-            buckets.append([segment])
-    return buckets
+def _bounds(segment: _Segment) -> Segment:
+    return Segment(segment.start, len(segment.tokens))

@@ -16,6 +16,7 @@ from gmc.scoring.compiled import CompiledModules
 from gmc.scoring.dealing import Steps, lengths, make_steps
 from gmc.scoring.forward import Forward, Weigh, Work
 from gmc.scoring.passes import PackedPass, Pass, Prompts, Responses, StockPass
+from gmc.scoring.plain_pass import PlainPass, trained_structure
 from gmc.scoring.plan import Masks, MicroBatch, Piece, largest_first, without_tails
 from gmc.scoring.probe import packed_mismatch
 from gmc.scoring.room import Room
@@ -87,6 +88,10 @@ class Scorer:
         if mismatch is not None:
             logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)
         self.active_pass: Pass = PackedPass(*settings) if mismatch is None else StockPass(*settings)
+        stock_modules = checkpointing or compiled or compute_dtype not in (None, torch.float32) or self.parameters.lockstep
+        structure = None if mismatch is not None or stock_modules else trained_structure(model)
+        if structure is not None:
+            self.active_pass = PlainPass(*settings, structure=structure)
         self.shares_prompts = share_prompts and mismatch is None
         self._last: _Scored | None = None
 

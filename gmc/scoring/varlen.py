@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from gmc.scoring.packing import Spans
+from gmc.scoring.layout import Spans
 
 LARGEST_HEAD = 256
 """Features of a head that the kernel takes, a multiple of 8."""
