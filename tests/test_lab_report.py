@@ -18,8 +18,10 @@ from gmc.cli.app import app
 from gmc.errors import UsageError
 from gmc.lab.report import make_report, write_report
 from gmc.lab.report_contents import asked_text
-from gmc.lab.report_input import _runs_below, read_input
+from gmc.lab.report_input import ReportInput, _runs_below, read_input
 from gmc.lab.report_numbers import differences, interquartile_mean, middle_of_many, over
+from gmc.lab.report_page import page as make_page
+from gmc.lab.report_tables import Column, Table
 from gmc.lab.results import ResultsFile
 from gmc.lab.results_of_run import collect_run
 from gmc.lab.sweep_plan import Planner
@@ -212,6 +214,22 @@ def test_the_page_stands_alone_and_every_plot_says_how_to_read_it(tmp_path):
     assert text.count("How to read this.") == len(figures)
     assert 'name="viewport"' in text
     assert "<script" not in text
+
+
+def test_a_setting_that_all_share_is_said_once_and_keeps_no_column():
+    columns = [Column("arm"), Column("setting"), Column("n", "number")]
+    same, several = ([["gmc", "delay 8", 1], ["tic", value, 2]] for value in ("delay 8", "delay 64"))
+    text = shown(columns, same)
+    assert ("<th class=text>setting" in text, "All at delay 8. note" in text) == (False, True)
+    text = shown(columns, several)
+    assert ("<th class=text>setting" in text, "delay 64" in text) == (True, True)
+    links = re.search("<nav>(.*)</nav>", text)
+    assert re.findall('href="#(.*?)"', links[1]) == ["one", "two", "plots", "provenance"]
+
+
+def shown(columns, rows):
+    tables = [Table(name, name, columns, rows, "note") for name in ("one", "two")]
+    return make_page(ReportInput("t", "", [], None), tables, [], [])
 
 
 def test_tables_agree_in_every_form(tmp_path):

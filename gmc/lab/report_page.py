@@ -2,11 +2,13 @@
 
 import html
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gmc.lab.report_input import ReportInput
 from gmc.lab.report_plots import Plot
 from gmc.lab.report_tables import Table
 
+SETTING = "setting"
 STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 76rem; padding: 1rem; color: #1a1a1a; }
@@ -28,7 +30,9 @@ nav a { margin-right: 1rem; }
 def page(found: ReportInput, tables: Sequence[Table], plots: Sequence[Plot], provenance: Sequence[tuple[str, str]]) -> str:
     """The whole page."""
     notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in found.notes)
-    links = "".join(f'<a href="#{table.name}">{html.escape(table.title)}</a>' for table in tables)
+    tables = [_without_shared(table) for table in tables]
+    links = [f'<a href="#{table.name}">{html.escape(table.title)}</a>' for table in tables]
+    links.insert(2, '<a href="#plots">Plots</a>')  # in the order of the page
     question = f'<p class="question">{html.escape(found.question)}</p>' if found.question else ""
     figures = "".join(map(_figure, plots))
     facts = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(text)}</dd>" for name, text in provenance)
@@ -36,13 +40,25 @@ def page(found: ReportInput, tables: Sequence[Table], plots: Sequence[Plot], pro
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{html.escape(found.title)}: report of gmc lab</title><style>{STYLE}</style></head><body>
 <h1>{html.escape(found.title)}</h1>{question}{notes}
-<nav><a href="#plots">Plots</a>{links}<a href="#provenance">Provenance</a></nav>
+<nav>{"".join(links)}<a href="#provenance">Provenance</a></nav>
 {"".join(table.html() for table in tables[:2])}
 <section id="plots"><h2>Plots</h2><div class="plots">{figures}</div></section>
 {"".join(table.html() for table in tables[2:])}
 <section id="provenance"><h2>Provenance</h2><dl>{facts}</dl></section>
 </body></html>
 """
+
+
+def _without_shared(table: Table) -> Table:
+    """A column of settings that is the same in every row becomes a sentence: on a phone it pushes the numbers out of sight."""
+    places = [place for place, column in enumerate(table.columns) if column.name == SETTING]
+    values = {str(row[place]) for row in table.rows for place in places}
+    if len(places) != 1 or len(values) != 1:
+        return table
+    place, (value,) = places[0], values
+    columns = [column for number, column in enumerate(table.columns) if number != place]
+    rows = [[cell for number, cell in enumerate(row) if number != place] for row in table.rows]
+    return replace(table, columns=columns, rows=rows, note=f"{value and f'All at {value}. '}{table.note}")
 
 
 def _figure(plot: Plot) -> str:
