@@ -10,7 +10,7 @@ from gmc.parameters.whole import Whole
 from gmc.ranks import Ranks
 from gmc.scoring import room
 from gmc.scoring.passes import PackedPass
-from gmc.scoring.plan import MicroBatch, Piece, largest_first, linked
+from gmc.scoring.plan import largest_first, linked
 from gmc.scoring.room import Room
 from gmc.scoring.scorer import Scorer
 
@@ -63,6 +63,10 @@ def by_group(logp_BT, known_B=None):
     return (logp_BT.reshape(len(PROMPTS), -1) * total_P1 / 1000 + 0.1).reshape(logp_BT.shape)
 
 
+def groups_of(plan):
+    return [{piece.group for piece in micro_batch.pieces} for micro_batch in plan]
+
+
 def gradients(model):
     return [parameter.grad.clone() for parameter in model.network.parameters()]
 
@@ -112,7 +116,7 @@ def test_micro_batches_that_share_a_group_wait_for_each_other(graphs, monkeypatc
     model = tiny_model()
     scorer = Scorer(model, token_budget=SPLIT)
     plan = scorer.steps(PROMPTS, RESPONSES).plan
-    assert max(len(part) for part in linked(plan, largest_first(plan))) > 1
+    assert max(len(part) for part in linked(groups_of(plan), largest_first(plan))) > 1
     _, expected = two_passes(model, scorer)
     for free, runs_again in ((2**40, False), (0, True)):
         monkeypatch.setattr(room, "free_bytes", lambda device, free=free: free)
@@ -184,16 +188,10 @@ def test_each_rank_sends_back_its_own_groups_and_the_sum_is_whole():
 
 
 def test_parts_have_no_group_in_common():
-    def plan(*groups):
-        return [MicroBatch(tuple(Piece(group, (0,)) for group in own), len(own)) for own in groups]
-
-    chained = plan([0], [1, 2], [2, 3], [4], [3, 5], [6])
-    order = largest_first(chained)
-    assert order == [1, 0, 2, 3, 4, 5]
-    assert linked(chained, order) == [[1, 2, 4], [0], [3], [5]]
+    chained = [{0}, {1, 2}, {2, 3}, {4}, {3, 5}, {6}]
+    assert linked(chained, [1, 0, 2, 3, 4, 5]) == [[1, 2, 4], [0], [3], [5]]
     assert linked([], []) == []
-    joined = plan([0], [1], [2, 3], [0, 1])
-    assert linked(joined, [0, 1, 2, 3]) == [[0, 1, 3], [2]]
+    assert linked([{0}, {1}, {2, 3}, {0, 1}], [0, 1, 2, 3]) == [[0, 1, 3], [2]]
 
 
 def test_what_a_graph_keeps_is_counted_and_half_of_what_is_free_is_used(monkeypatch):

@@ -84,6 +84,10 @@ class Steps:
         """This process's micro-batches."""
         return self.plans[self.own]
 
+    def groups(self, step: int) -> set[int]:
+        """Those that are in a step, on any rank if they go in lockstep."""
+        return {piece.group for plan in self.plans for piece in plan[step].pieces}
+
     def reduced(
         self,
         step: int,

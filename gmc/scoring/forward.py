@@ -56,10 +56,14 @@ class Work:
         prompts_P, responses_PG, _ = self.texts
         return self.steps.reduced(index, prompts_P, responses_PG, (grad_BT != 0).any(dim=1).tolist())
 
+    def parts(self) -> list[list[int]]:
+        """The micro-batches in the order in which they go forward and back, in parts that have no group in common."""
+        return linked([self.steps.groups(index) for index in range(len(self.plan))], largest_first(self.plan))
+
     def rows(self, indices: Iterable[int]) -> Tensor:
-        """Which rows belong to the groups of these micro-batches: rows_B."""
+        """Which rows belong to the groups of these micro-batches, of all ranks' if they go in lockstep: rows_B."""
         _, responses_PG, _ = self.texts
-        groups = sorted({piece.group for index in indices for piece in self.plan[index].pieces})
+        groups = sorted(set[int]().union(*(self.steps.groups(index) for index in indices)))
         rows_PG = torch.zeros(len(responses_PG), len(responses_PG[0]), dtype=torch.bool)
         rows_PG[groups] = True
         return rows_PG.reshape(-1).to(self.mask_BT.device)
@@ -104,7 +108,7 @@ class Forward:
         if self.work.parameters.versions() != self.versions:
             # Somebody wrote to the weights (swapped in those of an anchor, say): a graph over the old storage must not be used.
             self.kept.clear()
-        self._backward(largest_first(self.work.plan), grad_BT)
+        self._backward([index for part in self.work.parts() for index in part], grad_BT)
 
     def _backward(self, indices: Sequence[int], grad_BT: Tensor) -> None:
         """Of some micro-batches in the order they were run in: graphs that were kept are the first, and gone before others are
@@ -136,30 +140,40 @@ class Forward:
             if graph:
                 self.kept[index] = scored
 
-    def run_once(self, weigh: Weigh | None, room: Callable[[], Room]) -> None:
+    def run_once(self, weigh: Weigh | None, room: Callable[[], Room] | None) -> None:
         """Score every micro-batch and send its gradient back at once, so that no graph outlives its micro-batch.
 
         Micro-batches that share a group wait for each other: as many of their graphs are kept as `room` allows, the others
         are run again. Without `weigh` all of them wait, and `backward` is called afterwards with the gradient.
+
+        In lockstep a part is what all ranks run in the same steps, and its log-probs are exchanged before they are weighed: so
+        every rank knows which steps go back, and the parts of a group come together.
         """
-        plan, mask_BT = self.work.plan, self.mask_BT
-        order = largest_first(plan)
-        parts = linked(plan, order) if weigh is not None else [order]
+        mask_BT = self.mask_BT
+        parts = self.work.parts()
         if len(parts) < 2 or weigh is None:
-            self._run_within(order, room)
+            self._run_within([index for part in parts for index in part], room)
             return
         self.passed_BT = torch.zeros_like(self.logp_BT)
         for part in parts:
             self._run_within(part, room)
             known_B = self.work.rows(part)
+            if self.work.parameters.lockstep:
+                self._exchange(known_B)
             grad_BT = torch.where(mask_BT & known_B[:, None], weigh(self.logp_BT, known_B), torch.zeros_like(self.logp_BT))
             self._backward(part, grad_BT)
             self.passed_BT += grad_BT
 
-    def _run_within(self, indices: Sequence[int], room: Callable[[], Room]) -> None:
-        """Keep the first graph, and then as many as there is room for."""
-        if len(indices) < 2:
-            self.run(indices, lambda index: True)
+    def _exchange(self, known_B: Tensor) -> None:
+        """Put together what the ranks know of some rows."""
+        own_BT = self.logp_BT[known_B]
+        self.work.parameters.ranks.add([own_BT])
+        self.logp_BT[known_B] = own_BT
+
+    def _run_within(self, indices: Sequence[int], room: Callable[[], Room] | None) -> None:
+        """Keep the first graph, and then as many as there is room for; no other without `room`."""
+        if len(indices) < 2 or room is None:
+            self.run(indices, lambda index: index == indices[0])
             return
         measured = room()
         with measured.counting():

@@ -4,7 +4,7 @@ Behavior and current log-probs use the same plan, and nothing that is later skip
 give the same bits both times, and ρ is exactly 1 at delay 0.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from gmc.errors import UsageError
@@ -151,14 +151,16 @@ def largest_first(plan: Sequence[MicroBatch]) -> list[int]:
     return sorted(range(len(plan)), key=lambda index: index != largest)
 
 
-def linked(plan: Sequence[MicroBatch], order: Sequence[int]) -> list[list[int]]:
-    """The micro-batches of `order` in parts that have no group in common, each in that order: a group waits for all of it."""
+def linked(groups: Sequence[Set[int]], order: Sequence[int]) -> list[list[int]]:
+    """The micro-batches of `order` in parts that have no group in common, each in that order: a group waits for all of it.
+
+    groups: those of each micro-batch.
+    """
     parts: list[tuple[list[int], set[int]]] = []
     for index in order:
-        groups = {piece.group for piece in plan[index].pieces}
-        met = [part for part in parts if part[1] & groups]
+        met = [part for part in parts if part[1] & groups[index]]
         joined = [member for members, _ in met for member in members]
-        parts = [part for part in parts if not part[1] & groups]
-        parts.append(([*joined, index], groups.union(*(own for _, own in met))))
+        parts = [part for part in parts if not part[1] & groups[index]]
+        parts.append(([*joined, index], set(groups[index]).union(*(own for _, own in met))))
     place = {index: position for position, index in enumerate(order)}
     return sorted((sorted(members, key=place.__getitem__) for members, _ in parts), key=lambda members: place[members[0]])

@@ -61,7 +61,8 @@ class Scorer:
 
     At construction the packed pass is compared with the network's own forward on a few random tokens. If they differ (soft
     caps, scaled logits, sliding windows, no attention at all) the stock pass is used and a warning says so; `shares_prompts`
-    tells which. Raises `UsageError` for a temperature that is not positive.
+    tells which. Raises `UsageError` for a temperature that is not positive, and for a network in parts that needs the
+    stock pass.
     """
 
     def __init__(
@@ -86,6 +87,11 @@ class Scorer:
         settings = (model.network, model.vocabulary_size, temperature, compute_dtype, checkpointing, modules, model.absent_ids)
         mismatch = packed_mismatch(model)
         if mismatch is not None:
+            if self.parameters.lockstep:
+                raise UsageError(
+                    f"train.sharding = full: {model.source} is scored by its own forward, which the ranks would not make in "
+                    f"step ({mismatch}); use --set train.sharding=none"
+                )
             logger.warning("%s: scored by the model's own forward, without sharing prompts: %s", model.source, mismatch)
         self.active_pass: Pass = PackedPass(*settings) if mismatch is None else StockPass(*settings)
         stock_modules = checkpointing or compiled or compute_dtype not in (None, torch.float32) or self.parameters.lockstep
@@ -146,15 +152,15 @@ class Scorer:
 
         weigh: where a row's gradient depends on its own group alone, what gives it; each micro-batch then goes forward and back
         before the next, and the parameters' `.grad` (to be zeroed before) holds the result. Without it, or where a single
-        micro-batch or group holds everything, or ranks hold parts of one group, graphs are kept for `Forward.backward` as
-        memory allows. Ranks in lockstep keep one graph at most, as `forward` does.
+        micro-batch or group holds everything, or ranks that go their own ways hold parts of one group, graphs are kept for
+        `Forward.backward` as memory allows. Ranks in lockstep keep one graph at most: they have to run the same again.
         """
-        if self.parameters.lockstep:
-            return self.forward(prompts_P, responses_PG, masks_PG)
-        work = self._work(prompts_P, responses_PG, masks_PG)
+        work, lockstep = self._work(prompts_P, responses_PG, masks_PG), self.parameters.lockstep
         current = self._ahead(work, range(len(work.plan)))
-        current.run_once(None if work.steps.cut else weigh, lambda: Room(self.model.network))
-        self.ranks.add([current.logp_BT])
+        alone = work.steps.cut and not lockstep
+        current.run_once(None if alone else weigh, None if lockstep else lambda: Room(self.model.network))
+        if current.passed_BT is None or not lockstep:
+            self.ranks.add([current.logp_BT])
         return current
 
     def _work(self, prompts_P: Prompts, responses_PG: Responses, masks_PG: Masks) -> Work:
