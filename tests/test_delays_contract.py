@@ -16,7 +16,7 @@ from gmc.delays.registry import delay_class, list_delays
 from gmc.delays.replay import ScheduleDelay
 from gmc.delays.schedule import schedule_of_run, write_schedule
 from gmc.delays.shards import ShardsDelay
-from gmc.testing.delays import check_delay, drive
+from gmc.testing.delays import CHECKS, check_delay, drive
 
 pytestmark = pytest.mark.unit
 
@@ -121,6 +121,16 @@ class SwallowsForeignState(Faulty):
         pass
 
 
+class ForgetsItsPlace(Faulty):
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+        self.resumed = True
+
+    def take(self, update):
+        groups = super().take(update)
+        return groups[::-1] if getattr(self, "resumed", False) else groups
+
+
 class AcceptsAnything(Faulty):
     @classmethod
     def parse(cls, arguments, context):
@@ -158,28 +168,33 @@ class HidesItsFlightClock(InflightDelay):
     in_flight = False
 
 
-@pytest.mark.parametrize(
-    ("faulty", "finding"),
-    [
-        (UsesAGroupTwice, "conservation: update 1 takes .* once more"),
-        (TakesTheFuture, "conservation: update 0 takes .* not launched by then"),
-        (DropsTheOldest, "conservation: update 0 takes 3 groups, not 4"),
-        (MiscountsWaiting, "conservation: after update 0 it says that 7 groups wait, not 8"),
-        (CountsOneFirstLaunch, "launches: first_launches is 1, and 3 batches"),
-        (IsReadyBeforeItStarts, "launches: batch 0 has a group that is ready before"),
-        (DrawsWithoutASeed, "determinism: two models of one seed"),
-        (DependsOnTheHorizon, "more updates: with more updates planned"),
-        (SwallowsForeignState, "state: load_state_dict accepts"),
-        (AcceptsAnything, "arguments: faulty:.* is accepted"),
-        (LosesItsClock, "more updates: with more updates planned"),
-        (PromisesAFlightClock, "in flight: it declares in_flight and has no flight_clock"),
-        (HidesItsFlightClock, "in flight: it has a flight_clock and does not declare in_flight"),
-        (HasTwoLines, "declarations: summary has more than one line"),
-    ],
-)
+FAULTS = [
+    (UsesAGroupTwice, "conservation: update 1 takes .* once more"),
+    (TakesTheFuture, "conservation: update 0 takes .* not launched by then"),
+    (DropsTheOldest, "conservation: update 0 takes 3 groups, not 4"),
+    (MiscountsWaiting, "conservation: after update 0 it says that 7 groups wait, not 8"),
+    (CountsOneFirstLaunch, "launches: first_launches is 1, and 3 batches"),
+    (IsReadyBeforeItStarts, "launches: batch 0 has a group that is ready before"),
+    (DrawsWithoutASeed, "determinism: two models of one seed"),
+    (DependsOnTheHorizon, "more updates: with more updates planned"),
+    (SwallowsForeignState, "state: load_state_dict accepts"),
+    (ForgetsItsPlace, "state: after a resume at update 0 it decides otherwise"),
+    (AcceptsAnything, "arguments: faulty:.* is accepted"),
+    (LosesItsClock, "more updates: with more updates planned"),
+    (PromisesAFlightClock, "in flight: it declares in_flight and has no flight_clock"),
+    (HidesItsFlightClock, "in flight: it has a flight_clock and does not declare in_flight"),
+    (HasTwoLines, "declarations: summary has more than one line"),
+]
+
+
+@pytest.mark.parametrize(("faulty", "finding"), FAULTS)
 def test_a_model_with_a_fault_is_found_out(faulty, finding):
     with pytest.raises(AssertionError, match=rf"faulty breaks the delay contract with faulty:2(.|\n)*{finding}"):
         check_delay(faulty, "faulty:2")
+
+
+def test_every_check_has_a_model_that_fails_it():
+    assert {finding.partition(":")[0] for _, finding in FAULTS} == set(CHECKS)
 
 
 def test_the_delay_in_the_documentation_keeps_the_contract():

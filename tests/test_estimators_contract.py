@@ -9,6 +9,7 @@ from gmc.estimators.batch import Need
 from gmc.estimators.grpo import GRPO
 from gmc.estimators.registry import list_estimators
 from gmc.testing import check_estimator
+from gmc.testing.contract import CHECKS
 
 pytestmark = pytest.mark.unit
 
@@ -101,39 +102,43 @@ def test_a_metric_that_is_not_finite_is_caught():
         check_estimator(broken(metrics=lambda self, batch: {"loss": float("nan")}))
 
 
-@pytest.mark.parametrize(
-    ("rule", "finding"),
-    [
-        (broken(name="Not A Name"), "declarations: name"),
-        (broken(summary=""), "declarations: summary"),
-        (broken(summary="two\nlines"), "declarations: summary"),
-        (broken(scope="galaxy"), "declarations: scope"),
-        (broken(Settings=_Loose), "settings: an unknown setting is accepted"),
-        (broken(Settings=_Undescribed), "settings: setting level has no description"),
-        (broken(objective=_reads_lags), "needs: the rule reads version lags"),
-        (broken(needs=frozenset({Need.BEHAVIOR_LOGP, Need.SCORE_NORMS})), "needs: it declares ['SCORE_NORMS'] but never"),
-        (broken(on_policy_weight=0.5), "on-policy weight: "),
-        (broken(objective=_sequence_weight), "scope: a weight depends on values outside its own token"),
-        (broken(objective=_normalized_by_batch), "scope: a weight depends on values outside its own"),
-        (broken(objective=_normalized_by_batch), "micro-batch split: "),
-        (broken(objective=_reads_padding), "padding: "),
-        (broken(objective=_by_row_number), "row order: "),
-        (broken(objective=_by_row_number), "group order: "),
-        (broken(objective=_noise), "extreme ratios: log-ratios of ±800 give a gradient that is not finite"),
-        (type("Broken", (GRPO,), {"bounded": True}), "extreme ratios: a weight reaches"),
-        (broken(objective=_per_shortest, scope="group"), "empty responses: "),
-        (broken(advantages=lambda self, batch: batch.rewards_PG), "equal rewards: "),
-        (broken(advantages=lambda self, batch: batch.rewards_PG - batch.rewards_PG.mean()), "scope: "),
-        (Forgetful, "state: after a resume"),
-        (broken(load_state_dict=lambda self, state: None), "state: load_state_dict accepts"),
-        (broken(metrics=lambda self, batch: {"a/b": 1.0}), "metrics: metric 'a/b' contains a slash"),
-        (broken(objective=lambda self, batch: batch.nothing), "needs: AttributeError"),
-    ],
-)
+FAULTS = [
+    (broken(name="Not A Name"), "declarations: name"),
+    (broken(summary=""), "declarations: summary"),
+    (broken(summary="two\nlines"), "declarations: summary"),
+    (broken(scope="galaxy"), "declarations: scope"),
+    (broken(Settings=_Loose), "settings: an unknown setting is accepted"),
+    (broken(Settings=_Undescribed), "settings: setting level has no description"),
+    (broken(objective=_reads_lags), "needs: the rule reads version lags"),
+    (broken(needs=frozenset({Need.BEHAVIOR_LOGP, Need.SCORE_NORMS})), "needs: it declares ['SCORE_NORMS'] but never"),
+    (broken(on_policy_weight=0.5), "on-policy weight: "),
+    (broken(objective=_sequence_weight), "scope: a weight depends on values outside its own token"),
+    (broken(objective=_normalized_by_batch), "scope: a weight depends on values outside its own"),
+    (broken(objective=_normalized_by_batch), "micro-batch split: "),
+    (broken(objective=_reads_padding), "padding: "),
+    (broken(objective=_by_row_number), "row order: "),
+    (broken(objective=_by_row_number), "group order: "),
+    (broken(objective=_noise), "extreme ratios: log-ratios of ±800 give a gradient that is not finite"),
+    (type("Broken", (GRPO,), {"bounded": True}), "extreme ratios: a weight reaches"),
+    (broken(objective=_per_shortest, scope="group"), "empty responses: "),
+    (broken(advantages=lambda self, batch: batch.rewards_PG), "equal rewards: "),
+    (broken(advantages=lambda self, batch: batch.rewards_PG - batch.rewards_PG.mean()), "scope: "),
+    (Forgetful, "state: after a resume"),
+    (broken(load_state_dict=lambda self, state: None), "state: load_state_dict accepts"),
+    (broken(metrics=lambda self, batch: {"a/b": 1.0}), "metrics: metric 'a/b' contains a slash"),
+    (broken(objective=lambda self, batch: batch.nothing), "needs: AttributeError"),
+]
+
+
+@pytest.mark.parametrize(("rule", "finding"), FAULTS)
 def test_each_way_of_breaking_the_contract_is_named(rule, finding):
     with pytest.raises(AssertionError) as caught:
         check_estimator(rule)
     assert finding in str(caught.value)
+
+
+def test_every_check_has_a_rule_that_fails_it():
+    assert {finding.partition(":")[0] for _, finding in FAULTS} == set(CHECKS)
 
 
 def test_every_failure_is_listed_at_once():

@@ -36,22 +36,45 @@ class _Subject:
     def fresh(self) -> Environment:
         return self.environment(self.environment.Settings(**self.settings))
 
-    def play(self, environment: Environment, first: int, reward: float = 0.0) -> tuple[Episode, list[str]]:
-        """An episode in which the model says the texts in turn, from number `first`, and what it was answered."""
-        episode, replies = environment.start(self.problem), list[str]()
+    def begin(self, environment: Environment, first: int) -> Episode:
+        """A new episode in which the model will say the texts in turn, from number `first`."""
+        episode = environment.start(self.problem)
         episode.seed = first
-        for turn in range(MOST_TURNS):
-            text = TEXTS[(first + turn) % len(TEXTS)]
-            episode.turns.append(Turn(ASSISTANT, text))
-            if environment.scores_turns:
-                episode.scores.append(Score(reward, "tested"))
-            reply = environment.reply(episode, text)
-            if reply is None:
-                return episode, replies
+        return episode
+
+    def step(self, environment: Environment, episode: Episode, reward: float = 0.0) -> str | None:
+        """Let the model say its next text, of this reward, and the environment answer."""
+        turn = episode.model_turns
+        if turn == MOST_TURNS:
+            raise AssertionError(f"an episode does not end within {MOST_TURNS} turns; return None at some time")
+        text = TEXTS[(episode.seed + turn) % len(TEXTS)]
+        episode.turns.append(Turn(ASSISTANT, text))
+        if environment.scores_turns:
+            episode.scores.append(Score(reward, "tested"))
+        reply = environment.reply(episode, text)
+        if reply is not None:
             assert isinstance(reply, str), f"reply gave {type(reply).__name__} for {text[:40]!r}; a text, or None to end"
-            replies.append(reply)
             episode.turns.append(Turn(environment.role, reply))
-        raise AssertionError(f"an episode does not end within {MOST_TURNS} turns; return None at some time")
+        return reply
+
+    def play(self, environment: Environment, first: int, reward: float = 0.0) -> tuple[Episode, list[str]]:
+        """A whole episode, and what the model was answered."""
+        episode, replies = self.begin(environment, first), list[str]()
+        while (reply := self.step(environment, episode, reward)) is not None:
+            replies.append(reply)
+        return episode, replies
+
+    def play_side_by_side(self, environment: Environment) -> list[list[str]]:
+        """What is answered in episodes that take turns with each other, as those of a batch do."""
+        episodes = [self.begin(environment, first) for first in range(len(TEXTS))]
+        replies: list[list[str]] = [[] for _ in episodes]
+        waiting = list(range(len(episodes)))
+        while waiting:
+            answers = {place: self.step(environment, episodes[place]) for place in waiting}
+            waiting = [place for place, reply in answers.items() if reply is not None]
+            for place in waiting:
+                replies[place].append(str(answers[place]))
+        return replies
 
 
 def check_environment(
@@ -103,12 +126,15 @@ def _replies(subject: _Subject) -> None:
 
 def _repeats(subject: _Subject) -> None:
     together = subject.fresh()
+    alone = []
     with closing(together):
         for first in range(len(TEXTS)):
-            alone = subject.fresh()
-            with closing(alone):
-                expected = subject.play(alone, first)[1]
-            assert subject.play(together, first)[1] == expected, "the same turns get other answers after other episodes"
+            fresh = subject.fresh()
+            with closing(fresh):
+                alone.append(subject.play(fresh, first)[1])
+            assert subject.play(together, first)[1] == alone[-1], "the same turns get other answers after other episodes"
+        beside = subject.play_side_by_side(together)
+        assert beside == alone, "the same turns get other answers beside other episodes; what it remembers belongs to `Episode`"
 
 
 def _worth(subject: _Subject) -> None:

@@ -91,6 +91,8 @@ def _repeats(subject: _Subject) -> None:
     assert [score.reward for score in subject.scores(samples)] == scores, "the same responses get other rewards"
     backward = [score.reward for score in subject.scores(samples[::-1])]
     assert backward[::-1] == scores, "rewards depend on the order of the responses"
+    parts = [score.reward for part in (samples[:3], samples[3:]) for score in subject.scores(part)]
+    assert parts == scores, "rewards depend on which responses are scored together"
 
 
 def _missing_answer(subject: _Subject) -> None:
