@@ -10,10 +10,13 @@ from dataclasses import replace
 import pytest
 import torch
 from shard_samples import METADATA, make_rollouts
+from test_site import script
 from training_runs import small_settings, train_run
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
+from gmc.cli.samples_page import _token
+from gmc.cli.samples_view import _style
 from gmc.models import load_model, tokenizer_hash
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.select import KINDS, Seen, disagreement
@@ -134,6 +137,25 @@ def test_a_browser_shows_the_page_and_runs_nothing_of_it(page, tmp_path):
     assert done.stdout.count("<article") == page.read_text("utf-8").count("<article")
 
 
+@pytest.mark.process
+@pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
+def test_the_page_fits_a_phone_whatever_is_written_without_a_space(tmp_path):
+    """A group side by side and sections below each other, with long words wherever a text of a model or of a file stands."""
+    long, short = {"response": "x" * 3000, "prompt": "p" * 900}, {"response": "<b>" * 900}
+    said = {"prediction": "7" * 800, "answer": "y" * 700, "note": "z" * 600, "status": "s" * 500}
+    rows = [replace(row, turns=None, problem_id=f"{'q' * 400}{row.group}", **said, **(long, short)[row.sample % 2])
+            for row in make_rollouts()]  # fmt: skip
+    pages, shards = tmp_path / "pages", tmp_path / ("r" * 200)
+    pages.mkdir()
+    shards.mkdir()
+    write_shard(shards / "b000004-v000002.parquet", rows, METADATA)
+    for name, arguments in (("group", ("--group", "4:1")), ("sections", ("--count", 2))):
+        assert gmc(shards, *arguments, "--html", pages / f"{name}.html").exit_code == 0
+    assert (pages / "group.html").read_text("utf-8").count("<article") == 3
+    told = script("look_at_pages").too_wide(pages, BROWSER, widths=(1280, 390, 320))
+    assert (told["pages"], told["found"]) == (2, [])
+
+
 @pytest.mark.unit
 def test_turns_are_shown_with_who_said_them(tmp_path):
     rows = [replace(row, turns=["so", "\nno<b>", "four"] if row.sample == 1 else None) for row in make_rollouts()]
@@ -164,8 +186,28 @@ def test_tokens_are_colored_by_the_log_probs_of_the_shard(tmp_path):
     tokens = section["responses"][0]["tokens"]
     assert "".join(text for text, _ in tokens) == "so 4"
     assert [value for _, value in tokens] == values
+    gmc(tmp_path, "--show", "best", "--count", 1, "--color", "logprob", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    pieces = [text for text, _ in tokens]
+    assert len(pieces) == 4
+    for piece, value, others in zip(pieces, ("-0.25", "-0.50", "-0.75", "-1.00"), (240, 225, 211, 196), strict=True):
+        assert f'<span class="t" title="{value}" style="background:rgb(255,{others},{others})">{piece}</span>' in page
     refused = gmc(tmp_path, "--color", "ratio")
     assert refused.exit_code != 0
+
+
+@pytest.mark.unit
+def test_what_has_become_less_likely_is_red_and_what_has_become_more_likely_green():
+    assert [_style(value) for value in (-9.0, -3.0, -1.5)] == [
+        "on rgb(255,80,80) black", "on rgb(255,80,80) black", "on rgb(255,167,167) black",
+    ]  # fmt: skip
+    assert [_style(value) for value in (0.0, 1.5, 3.0, 9.0)] == [
+        "on rgb(255,255,255) black", "on rgb(167,255,167) black", "on rgb(80,255,80) black", "on rgb(80,255,80) black",
+    ]  # fmt: skip
+    assert [_token("<b>", value) for value in (-3.0, 3.0)] == [
+        f'<span class="t" title="{value}" style="background:rgb({color})">&lt;b&gt;</span>'
+        for value, color in (("-3.00", "255,80,80"), ("3.00", "80,255,80"))
+    ]
 
 
 @pytest.mark.train
@@ -179,15 +221,19 @@ def test_tokens_are_colored_by_the_weights_of_the_runs_rule(tmp_path):
     model, checked = load_model(run / "policies" / "v000002"), 0
     chosen = f"{mixed[0].batch}:{mixed[0].group}"
     (section,) = json.loads(gmc(run, "--group", chosen, "--color", "weight", "--json").stdout)["sections"]
-    for shown in section["responses"]:
+    (ratios,) = json.loads(gmc(run, "--group", chosen, "--color", "ratio", "--json").stdout)["sections"]
+    for shown, ratio in zip(section["responses"], ratios["responses"], strict=True):
         (row,) = (row for row in rows if all(shown[name] == getattr(row, name) for name in ("batch", "group", "sample")))
         ids = torch.tensor([[*row.prompt_token_ids, *row.response_token_ids]])
         with torch.no_grad():
             logp = model.network(ids).logits[0, :, : model.vocabulary_size].double().log_softmax(-1)
         place = len(row.prompt_token_ids) - 1
-        now = sum(float(logp[place + token, index]) for token, index in enumerate(row.response_token_ids))
+        now_T = [float(logp[place + token, index]) for token, index in enumerate(row.response_token_ids)]
+        changes_T = [new - old for new, old in zip(now_T, row.trainer_logprobs, strict=True)]
+        assert [value for _, value in ratio["tokens"]] == pytest.approx(changes_T, abs=1e-4)
+        assert max(map(abs, changes_T)) > 1e-3
         others = [other.reward for other in rows if shares_group(row, other) and other.sample != row.sample]
-        wanted = math.exp(now - sum(row.trainer_logprobs)) * (row.reward - sum(others) / len(others))
+        wanted = math.exp(sum(changes_T)) * (row.reward - sum(others) / len(others))
         assert [value for _, value in shown["tokens"]] == pytest.approx([wanted] * len(row.response_token_ids), rel=1e-4)
         checked += abs(wanted) > 0.01
     assert checked

@@ -16,14 +16,14 @@ HEAD = """\
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 75rem; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; padding: 1rem; max-width: 75rem; overflow-wrap: anywhere; }}
 h1 {{ font-size: 1.3rem; }}
 h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
 article {{ border: 1px solid #8886; border-left: 4px solid #c33; border-radius: 4px; padding: .5rem .75rem; margin: .75rem 0; }}
 article.good {{ border-left-color: #2a2; }}
 .beside {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: .75rem; }}
 .beside article {{ margin: 0; }}
-pre {{ white-space: pre-wrap; overflow-wrap: anywhere; font: 14px/1.45 ui-monospace, monospace; margin: .25rem 0; }}
+pre {{ white-space: pre-wrap; font: 14px/1.45 ui-monospace, monospace; margin: .25rem 0; }}
 .prompt, .facts {{ opacity: .75; }}
 .facts {{ font-size: .85rem; }}
 .t {{ color: #000; }}
