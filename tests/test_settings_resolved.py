@@ -28,6 +28,13 @@ def test_nothing_is_left_open_for_any_rule(rule):
     assert settings.train.normalizer == next(found for found in list_estimators() if found.name == rule).cls().normalizer
 
 
+@pytest.mark.parametrize(("template", "form"), [("chat-v1", "messages"), ("arithmetic-v1", "text")])
+def test_a_reward_function_gets_messages_under_a_chat_template_alone(template, form):
+    resolved = resolve_settings(assignments=[f"problems.template={template}"])
+    assert (resolved.reward.form, resolved.origins["reward.form"]) == (form, resolve_settings().origins["reward.form"])
+    assert resolve_settings(assignments=[f"problems.template={template}", "reward.form=text"]).reward.form == "text"
+
+
 def test_each_value_says_where_it_came_from(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text("[optimizer]\nbeta1 = 0.8\n[train]\nupdates = 9\n")
