@@ -1,6 +1,7 @@
 """Models met in the wild: each works, or is refused at load in one line that names the folder, the fact and the cure."""
 
 import contextlib
+import importlib.util
 import json
 
 import pytest
@@ -172,10 +173,28 @@ def test_an_encoder_is_refused_and_a_decoder_of_its_kind_is_not(tmp_path):
     assert load_model(decoder).position_limit is None
 
 
-@pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors"])
-def test_a_quantization_whose_package_is_missing_is_one_line(folder, method):
+@pytest.mark.parametrize(
+    ("method", "package", "module"),
+    [
+        ("gptq", "optimum", "optimum"),
+        ("awq", "gptqmodel", "gptqmodel"),
+        ("compressed-tensors", "compressed-tensors", "compressed_tensors"),
+        ("hqq", "HQQ", "hqq"),
+        ("quanto", "optimum-quanto", "optimum"),
+        ("aqlm", "aqlm", "aqlm"),
+        ("torchao", "torchao", "torchao"),
+        ("auto-round", "auto-round", "auto_round"),
+        ("vptq", "vptq", "vptq"),
+    ],
+)
+def test_a_quantization_whose_package_is_missing_is_one_line_with_its_name(folder, method, package, module):
+    if importlib.util.find_spec(module) is not None:
+        pytest.skip(f"{module} is installed")
     edit(folder / "config.json", quantization_config={"quant_method": method, "bits": 4, "group_size": 32})
-    refusal(folder)
+    message = refusal(folder, UsageError)
+    assert message.startswith(f"{folder}: the model needs what is not here: ")
+    assert package in message
+    assert message.endswith("; install it, or name another model")
 
 
 def test_an_adapter_in_a_models_folder_is_refused(folder):

@@ -45,7 +45,7 @@ def _refusal(folder: str, part: str, error: Exception, trust_remote_code: bool) 
     cause = first_line(error)
     log.debug("%s: the %s: %s", folder, part, in_one_line(error))
     if isinstance(error, ImportError):
-        return UsageError(f"{folder}: the {part} needs a package that is not installed: {cause}")
+        return UsageError(f"{folder}: the {part} needs what is not here: {cause}; install it, or name another model")
     if os.path.isdir(folder):
         cure = f"restore {FILES[part]} from a copy, or save the {part} again"
         return DataError(f"{folder}: cannot load the {part}: {cause}; {cure}")
