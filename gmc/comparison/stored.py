@@ -8,6 +8,7 @@ from pathlib import Path
 from gmc.config.sampling import Sampling
 from gmc.errors import DataError, UsageError
 from gmc.models import LanguageModel, tokenizer_hash
+from gmc.store.files import entries
 from gmc.store.policies import INFO_FILE, read_policy_info
 from gmc.store.shards.reader import read_shard
 from gmc.store.shards.rollout import Rollout, ShardMetadata
@@ -48,7 +49,7 @@ def load_stored(
     rollouts.
     """
     folder = source / "rollouts" if (source / "rollouts").is_dir() else source
-    paths = sorted(folder.glob("*.parquet"))[-shards:]
+    paths = entries(folder, "*.parquet")[-shards:]
     if not paths:
         raise UsageError(f"{folder}: no shards (*.parquet) in it; name a run or a folder of rollouts")
     wanted = tokenizer_hash(model.tokenizer)

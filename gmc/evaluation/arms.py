@@ -16,7 +16,7 @@ from gmc.environments.build import is_binary
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.statistics import LEVEL, FloatArray, seed_interval
-from gmc.store.files import strict_json
+from gmc.store.files import entries, strict_json
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
 from gmc.store.saved_settings import SavedSettings, read_saved_settings
@@ -179,7 +179,7 @@ def ways_of_asking(runs: Sequence[TrainedRun]) -> dict[str, Result]:
 
 def _newest_results(run: RunDirectory) -> dict[str, Result]:
     newest: dict[str, Result] = {}
-    for path in sorted(run.evals.glob("*.json")) if run.evals.is_dir() else []:
+    for path in entries(run.evals, "*.json"):
         if path.name.startswith("curve-"):
             continue
         result = read_result(path)

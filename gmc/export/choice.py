@@ -9,6 +9,7 @@ from gmc.errors import UsageError
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.subjects import Candidate, run_candidates
 from gmc.store.best import heldout_scores
+from gmc.store.files import entries
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
 
@@ -55,7 +56,7 @@ def choose_policy(run: RunDirectory, policy: str) -> Chosen:
 
 def _own_results(run: RunDirectory) -> list[Result]:
     """The evaluations of this run's policies that lie in it."""
-    found = [read_result(path) for path in sorted(run.evals.glob("*.json")) if not path.name.startswith("curve-")]
+    found = [read_result(path) for path in entries(run.evals, "*.json") if not path.name.startswith("curve-")]
     return [result for result in found if result.record["model"]["run_id"] == run.run_id]
 
 

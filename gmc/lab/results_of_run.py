@@ -11,7 +11,7 @@ import numpy as np
 from gmc.evaluation.results import Result, read_result
 from gmc.evaluation.samples import GREEDY
 from gmc.evaluation.scores import problem_scores
-from gmc.store.files import strict_json
+from gmc.store.files import entries, strict_json
 from gmc.store.logs import read_metrics
 from gmc.store.run_directory import RunDirectory
 
@@ -62,8 +62,7 @@ def collect_run(path: Path, *, clip_norm: float, base: Sequence[Result] = ()) ->
 
 
 def _results(run: RunDirectory) -> list[Result]:
-    files = sorted(run.evals.glob("*.json")) if run.evals.is_dir() else []
-    return [read_result(path) for path in files if not path.name.startswith("curve-")]
+    return [read_result(path) for path in entries(run.evals, "*.json") if not path.name.startswith("curve-")]
 
 
 def way_of(result: Result) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from gmc.errors import GmcError
-from gmc.store.files import read_json, write_json
+from gmc.store.files import entries, read_json, write_json
 from gmc.store.formats import read_format, stamp
 from gmc.store.records import checked
 
@@ -134,9 +134,7 @@ class HeartbeatWriter:
 
 def read_heartbeats(folder: Path) -> dict[str, Heartbeat]:
     """The last heartbeat of everyone who ever was in this run, by name."""
-    if not folder.is_dir():
-        return {}
-    found = [path for path in sorted(folder.glob("*.json")) if not path.name.startswith(".")]
+    found = [path for path in entries(folder, "*.json") if not path.name.startswith(".")]
     return {path.stem: read_heartbeat(path) for path in found}
 
 

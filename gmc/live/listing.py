@@ -33,13 +33,18 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def _walk(folder: Path, depth: int) -> Iterator[Path]:
-    if (folder / RUN_FILE).is_file():
+    try:
+        is_run = (folder / RUN_FILE).is_file()
+        below = (
+            []
+            if is_run or not depth
+            else [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+        )
+    except PermissionError:
+        return
+    if is_run:
         yield folder
     elif depth:
-        try:
-            below = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-        except PermissionError:
-            return
         is_sweep = {SWEEP_RUNS, SWEEP_ROLLOUTS} <= {path.name for path in below}
         for path in below:
             if is_sweep and path.name == SWEEP_ROLLOUTS:

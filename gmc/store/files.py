@@ -7,6 +7,7 @@ A crash leaves at most a name that starts with `TEMPORARY_PREFIX` or a folder wi
 
 import contextlib
 import errno
+import fnmatch
 import hashlib
 import itertools
 import json
@@ -174,6 +175,18 @@ def _finish_tree(directory: Path) -> None:
             path.chmod(mode)
             fsync_file(path)
         fsync_directory(Path(parent))
+
+
+def entries(folder: Path, pattern: str) -> list[Path]:
+    """What lies in a folder under names like `pattern`, in order; nothing where there is no folder.
+
+    Raises `OSError` for a folder that may not be read, which `Path.glob` takes for an empty one.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in sorted(names) if fnmatch.fnmatchcase(name, pattern)]
 
 
 def is_ready(directory: Path) -> bool:
