@@ -8,8 +8,10 @@ from forked_ranks import Kill, Steps
 from training_runs import metrics_of
 
 SMALL = ["rollout.prompts=2", "rollout.group_size=4", "rollout.max_tokens=12", "train.updates=6", "train.checkpoint_every=2"]
-SMALL += ["train.publish_every=2", "reward.parts=[\"regex(pattern='[13579][^0-9]*$')\"]"]
+DIGIT_REWARD = "reward.parts=[\"regex(pattern='[13579][^0-9]*$')\"]"
 """The last digit of an answer decides its reward, so that groups have different ones; the reward has a process of its own."""
+
+SMALL += ["train.publish_every=2", DIGIT_REWARD]
 
 KEEPS_A_GRADIENT = [*SMALL, "delay=2", "estimator.name=gac", "estimator.base=gmc"]
 KEEPS_WEIGHTS = [*SMALL, "delay=8", "estimator=decoupled-ppo"]
@@ -59,12 +61,15 @@ def outcome(run: Path) -> dict[str, Any]:
     return {"metrics": metrics_of(run), "used": used, "version": newest.name, "weights": weights}
 
 
-def require_movement(run: Path) -> None:
-    """There is something to lose: half of the updates have a gradient, some of them before the first checkpoint."""
+def require_movement(run: Path, *, updates: int = 3, first: int = 2, last: int = 4) -> None:
+    """There is something to lose: so many updates have a gradient, one before update `first` and one from `last` on.
+
+    The defaults are for `SMALL`: half of its updates, and those before the first and after the last checkpoint to resume from.
+    """
     moving = [record["update"] for record in metrics_of(run) if record["optimizer/gradient_norm"] > 0]
-    assert len(moving) >= 3, moving
-    assert moving[0] < 2, "the first checkpoint holds weights that moved"
-    assert moving[-1] >= 4, "what a resume repeats moves the weights"
+    assert len(moving) >= updates, moving
+    assert moving[0] < first, "the first checkpoint holds weights that moved"
+    assert moving[-1] >= last, "what a resume repeats moves the weights"
 
 
 def require_dead(codes: list[int], kill: Kill) -> None:

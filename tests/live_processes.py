@@ -19,7 +19,7 @@ from gmc.live.follow import BatchCounts, Follower, Work
 from gmc.live.frontier import Frontier
 from gmc.live.heartbeats import TRAINER, HeartbeatWriter, Watcher
 from gmc.live.waiting import wait_for_batch
-from gmc.store.files import append_jsonl, fsync_file, is_ready, read_jsonl, ready_directory, write_json
+from gmc.store.files import append_jsonl, fsync_file, is_ready, read_jsonl, ready_directory, write_bytes, write_json
 from gmc.store.logs import UsedBatches, cut_log, read_used
 from gmc.store.run_directory import RunDirectory, checkpoint_name, policy_name
 
@@ -44,7 +44,7 @@ def publish(run: RunDirectory, version: int) -> None:
         with ready_directory(path) as folder:
             record = {"run_id": run.run_id, "version": version, "weights_hash": "", "base_model": "", "gmc_version": ""}
             write_json(folder / "gmc.json", record)
-            (folder / "model.safetensors").write_bytes(WEIGHTS)
+            write_bytes(folder / "model.safetensors", WEIGHTS)
         moved(run, "trainer", version, len(WEIGHTS))
 
 
