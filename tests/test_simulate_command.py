@@ -1,12 +1,15 @@
 """`gmc simulate-delay` as a user calls it."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from shard_samples import write_sample
 from typer.testing import CliRunner
 
+from gmc.cli import simulate_run
 from gmc.cli.app import app
 from gmc.delays.schedule import read_schedule
 from gmc.store.run_directory import RunDirectory
@@ -198,3 +201,15 @@ def test_the_best_cap_is_told_only_where_the_formula_holds():
     assert "0.767" in words(256)
     assert "does not hold" in words(256)
     assert "5.44" not in words(256)  # what the formula would say
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_no_word_of_a_table_is_cut_on_a_narrow_terminal(width, monkeypatch):
+    narrow = Console(width=width, file=io.StringIO())
+    monkeypatch.setattr(simulate_run, "stderr", narrow)
+    assert command(*CLUSTER, "--workers", "2,4", "--max-ahead", "1,3").exit_code == 0
+    assert command(*LENGTHS, "--delay", "ramp:8", "--updates", "9").exit_code == 0
+    shown = narrow.file.getvalue()
+    assert "…" not in shown
+    assert "generation" in shown
+    assert max(map(len, shown.splitlines())) <= width

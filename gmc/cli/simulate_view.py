@@ -8,12 +8,13 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from gmc.evaluation.tables import FittingTable
 from gmc.simulator.cluster_report import ClusterReport
 from gmc.simulator.lengths import LengthSource
 from gmc.simulator.simulate import Simulation
 from gmc.simulator.statistics import LENGTH_EDGES, QUANTILES, DelayStatistics, moment
 
-_BAR = 40
+_BAR = 30
 _MOST_ROWS = 16
 
 
@@ -164,9 +165,10 @@ def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 def _rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table without lines: the first column and nameless ones to the left, the others to the right."""
-    table = Table(show_header=any(headings), box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = FittingTable(show_header=any(headings), box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place == 0 or heading == "" else "right")
+        number = place > 0 and heading != ""
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number)
     for row in rows:
         table.add_row(*map(Text, row))
     return table
