@@ -5,6 +5,7 @@
 The jobs of one start share its ranks, which take longer to come up than a small run takes.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -35,13 +36,16 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "200"}
 
 
-def job(path: Path, *assignments: str, resume: bool = False, rollouts: Path | None = None) -> dict[str, Any]:
-    """One training run, as `training_runs.train_run` takes it."""
+def job(
+    path: Path, *assignments: str, resume: bool = False, rollouts: Path | None = None, batch: Path | None = None
+) -> dict[str, Any]:
+    """One training run, as `training_runs.train_run` takes it. batch: the file that `kept_batch` writes of its last update."""
     return {
         "path": str(path),
         "assignments": assignments,
         "resume": resume,
         "rollouts": None if rollouts is None else str(rollouts),
+        "batch": None if batch is None else str(batch),
     }
 
 
@@ -67,6 +71,7 @@ def threads_of_groups() -> list[str]:
 def run_here(jobs: list[dict[str, Any]]) -> None:
     """Train each of them in turn as one of the ranks that the environment names."""
     sys.path.insert(0, str(TESTS))
+    from kept_batch import kept_batch
     from training_runs import small_settings
 
     from gmc.ranks import joined_ranks
@@ -75,14 +80,15 @@ def run_here(jobs: list[dict[str, Any]]) -> None:
 
     with joined_ranks() as ranks, stop_on_signals() as stop:
         for one in jobs:
-            train_run(
-                Path(one["path"]),
-                small_settings(*one["assignments"]),
-                resume=one["resume"],
-                rollouts_from=one["rollouts"] and Path(one["rollouts"]),
-                stopping=lambda: bool(stop),
-                ranks=ranks,
-            )
+            with kept_batch(Path(one["batch"]), ranks) if one["batch"] else contextlib.nullcontext():
+                train_run(
+                    Path(one["path"]),
+                    small_settings(*one["assignments"]),
+                    resume=one["resume"],
+                    rollouts_from=one["rollouts"] and Path(one["rollouts"]),
+                    stopping=lambda: bool(stop),
+                    ranks=ranks,
+                )
 
 
 if __name__ == "__main__":

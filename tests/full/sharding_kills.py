@@ -100,7 +100,7 @@ def other_ranks(forks: ForkedRanks, folder: Path) -> list[bool]:
 
 
 def equal(whole: Path, run: Path) -> None:
-    require_equal(whole, run)
+    require_equal(whole, run, apart=0.01, farthest=2)  # three of six updates have a gradient
     assert kills.outcome(run)["used"] == kills.outcome(whole)["used"]
 
 
