@@ -8,7 +8,10 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     # processes
     "fork bomb": ("import os\nwhile True:\n    os.fork()", FAILS),
     "fork": ("import os\nif os.fork():\n    pass", FAILS),
-    "double fork with a session": ("import os\nif not os.fork():\n    os.setsid()\n    os.fork()", FAILS),
+    "double fork with a session": (
+        "import os, time\nif not os.fork():\n    os.setsid()\n    if not os.fork():\n        time.sleep(100)\ntime.sleep(1)",
+        FAILS,
+    ),
     "session": ("import os\nos.setsid()", FAILS),
     "process group": ("import os\nos.setpgid(0, 1)", FAILS),
     "vfork by spawn": ("import os\nos.posix_spawn('/bin/sh', ['sh'], {})", FAILS),

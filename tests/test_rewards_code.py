@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hostile_programs import PROGRAMS
+from left_behind import adopting, left_behind
 
 from gmc.errors import DataError
 from gmc.problems.base import Problem
@@ -111,24 +112,24 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def left_behind():
-    return {path.name for path in Path(tempfile.gettempdir()).glob("gmc-*")}
-
-
 @pytest.mark.process
 @confined
 @pytest.mark.parametrize("name", QUICK)
 def test_a_hostile_program_ends_with_a_verdict(name):
     source, endings = PROGRAMS[name]
-    run_hostile(source, endings)
+    with adopting():
+        run_hostile(source, endings)
 
 
 @pytest.mark.process
 @confined
 def test_programs_that_never_end_are_ended():
     started = time.monotonic()
-    for name in ("endless loop", "sleep past the limit", "ignore every signal"):
-        assert run_code(PROGRAMS[name][0], ["pass"], limits=replace(LIMITS, wall_seconds=2)).ending == "timeout"
+    with adopting():
+        before = left_behind()
+        for name in ("endless loop", "sleep past the limit", "ignore every signal"):
+            assert run_code(PROGRAMS[name][0], ["pass"], limits=replace(LIMITS, wall_seconds=2)).ending == "timeout"
+            assert left_behind(before) == set()
     assert time.monotonic() - started < 20
 
 
@@ -138,8 +139,21 @@ def run_hostile(source, endings):
     ending = {"done": "passed"}.get(ran.ending, ran.ending)
     assert ending in endings, ran
     assert len(ran.output) <= LIMITS.file_bytes
-    assert left_behind() <= before
+    assert left_behind(before) == set()
     assert not Path("/tmp/gmc-hostile").exists()
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="adopts processes as Linux does")
+def test_a_process_that_is_left_behind_is_found_in_whatever_session():
+    escape = "import os, time\nif not os.fork():\n    os.setsid()\n    if not os.fork():\n        time.sleep(60)"
+    with adopting():
+        before = left_behind()
+        subprocess.run([sys.executable, "-S", "-c", escape], check=True, env={})
+        [found] = left_behind(before)
+        assert "import os, time" in found
+        os.kill(int(found.split()[1].strip(":")), 9)
+        assert left_behind(before) == set()
 
 
 @pytest.mark.process
