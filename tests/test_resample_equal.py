@@ -162,8 +162,16 @@ def test_shards_made_with_another_limit_are_refused_and_those_that_do_not_say_ar
 
 @pytest.mark.train
 @pytest.mark.parametrize("delay", ["2", "reuse:2", "length:10", "length:mean=1"])
-def test_launched_is_trained_plus_waiting_plus_set_aside(tmp_path, delay):
-    path = tmp_path / "run"
+def test_launched_is_trained_plus_waiting_plus_set_aside(tmp_path, monkeypatch, delay):
+    path, launched = tmp_path / "run", set()
+    generate = TransformersEngine.generate
+
+    def counted(self, prompts, **options):
+        launched.update(options["seeds"])  # one a prompt, also where batches are sampled together
+        return generate(self, prompts, **options)
+
+    monkeypatch.setattr(TransformersEngine, "batches_at_once", lambda self, rows: 1)  # none ahead of its launch
+    monkeypatch.setattr(TransformersEngine, "generate", counted)
     train_run(path, small_settings(f"delay={delay}", "rollout.resample_equal=2", "train.updates=4", "rollout.max_tokens=24"))
     run = RunDirectory.open(path)
     shards = [read_metadata(stored.path) for stored in RolloutStore(run.rollouts, run.run_id).list()]
@@ -173,5 +181,4 @@ def test_launched_is_trained_plus_waiting_plus_set_aside(tmp_path, delay):
     used = sum(len(json.loads(line)["groups"]) for line in (path / "used.jsonl").read_text().splitlines())
     assert last["rollouts/groups_set_aside_so_far"] == aside > 0
     assert all(len(record.set_aside) <= 2 == record.resample_equal for record in shards)
-    asked = 4 * len(shards) + aside  # launched: every prompt that was sampled
-    assert (asked - aside) * uses == used + last["rollouts/groups_waiting"]
+    assert (len(launched) - aside) * uses == used + last["rollouts/groups_waiting"]
