@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Control characters, all that end a line among them, and those that reorder text."""
@@ -68,6 +69,17 @@ def unreadable(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or "it cannot be opened"
     return "a number of too many digits" if "int_max_str_digits" in str(error) else str(error)
+
+
+def no_file(path: Path) -> str:
+    """Why a path is no file that can be read: nothing is there, or something that a reader might wait for without end.
+
+    >>> no_file(Path("/nowhere/x")), no_file(Path("/dev/null")), no_file(Path("/"))
+    ('no such file', 'a device or a pipe, and a plain file is needed', 'a folder, and a file is needed')
+    """
+    if path.is_dir():
+        return "a folder, and a file is needed"
+    return "a device or a pipe, and a plain file is needed" if path.exists() else "no such file"
 
 
 def did_you_mean(said: str, known: Iterable[str]) -> str:

@@ -6,11 +6,14 @@ here alike.
 
 import ast
 import difflib
+import logging
 import os
 import sys
 import textwrap
+import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
@@ -19,6 +22,11 @@ from typing import Any, Generic, TypeVar
 from gmc.errors import UsageError
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+SAID_SECONDS = 5.0
+"""A wait for somebody's code that takes longer is said."""
 
 
 class UnknownPluginError(UsageError):
@@ -45,6 +53,18 @@ class Plugin(Generic[T]):
     value: str
     cls: type[T] | None
     error: str | None
+
+
+@contextmanager
+def saying_so(what: str) -> Iterator[None]:
+    """Say in the log what is waited for, once it takes longer than a few seconds: somebody's code may never come back."""
+    timer = threading.Timer(SAID_SECONDS, log.info, (f"still {what}; Ctrl-C stops it",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def plain_call(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -149,7 +169,8 @@ class Registry(Generic[T]):
     def _load(self, points: list[EntryPoint]) -> type[T]:
         point = self._only(points)
         try:
-            cls = point.load()
+            with saying_so(f"importing {self._described(point)}"):
+                cls = point.load()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an import can fail in any way, SystemExit included; its cause is kept and named
@@ -194,9 +215,17 @@ def _changed(folder: str) -> int:
         return 0
 
 
+def words_of(error: BaseException) -> str:
+    """The text of someone else's error, "" where it cannot even say that."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def in_one_line(error: BaseException) -> str:
     """Type and text of someone else's error, on one line and of bounded length."""
-    return textwrap.shorten(f"{type(error).__name__}: {error}".rstrip(": "), 300, placeholder=" …")
+    return textwrap.shorten(f"{type(error).__name__}: {words_of(error)}".rstrip(": "), 300, placeholder=" …")
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -253,7 +253,7 @@ def test_functions_that_are_not_there_are_refused_in_one_line(file, monkeypatch,
     [
         ("def f(x):\n    return x\n", "f has no docstring, which is what the model is told of it; write one"),
         ("x = 1\n", "defines no function; define one"),
-        ("import os\nos._exit(3)\n", "its process ended with exit code 3 while it was imported"),
+        ("import os\nos._exit(3)\n", "its process ended with exit code 3 while /"),
         ("raise ValueError('on\\nimport')\n", "cannot be imported: ValueError: on import (bad.py, line 1)"),
     ],
 )

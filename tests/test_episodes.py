@@ -258,7 +258,10 @@ class Failing(Nagging):
 
 @pytest.mark.parametrize(
     ("answer", "words"),
-    [(KeyError("gone"), "reply to turn 1 raised KeyError: 'gone'"), (7, "it answered with int, not a text or None")],
+    [
+        (KeyError("gone"), "reply to turn 1 raised KeyError: 'gone'"),
+        (7, "answered with int, not a text or None"),
+    ],
 )
 def test_an_environment_that_fails_is_named_in_one_line(answer, words):
     with pytest.raises(EnvironmentFailedError) as caught:

@@ -75,16 +75,16 @@ def test_every_version_has_its_files_and_files_have_at_most_so_many_groups(tmp_p
 
 
 BAD = [
-    ({"reward": "good"}, "line 3, column reward: 'good' is no finite number of 32 bits"),
+    ({"reward": "good"}, "line 3, column reward: 'good' is no finite number within ±1e+16"),
     ({"response_mask": [1, 0]}, "line 3, column response_mask: no list of 3 times true or false"),
     ({"response_mask": [1, 2, 0]}, "line 3, column response_mask: no list of 3 times true or false"),
     ({"response_mask": "sampled"}, "line 3, column response_mask: no list of 3 times true or false"),
-    ({"reward": None}, "line 3, column reward: None is no finite number"),
+    ({"reward": None}, "line 3, column reward: nan or nothing is no finite number"),
     ({"logprobs": [-0.5]}, "line 3, column logprobs: 1 values for 3 response tokens"),
     ({"logprobs": [-0.5, 0.5, -1]}, "line 3, column logprobs: a log-probability is finite (in 32 bits) and at most 0"),
     ({"logprobs": [-0.5, -1e308, -1]}, "t.jsonl, line 3, column logprobs: a log-probability is finite (in 32 bits)"),
     ({"logprobs": [-0.5, -(10**400), -1]}, "t.jsonl, line 3, column logprobs: a log-probability is finite"),
-    ({"reward": 1e308}, "t.jsonl, line 3, column reward: 1e+308 is no finite number of 32 bits"),
+    ({"reward": 1e308}, "t.jsonl, line 3, column reward: 1e+308 is no finite number within ±1e+16"),
     ({"reward": 10**400}, "t.jsonl, line 3, column reward: 1"),
     ({"policy_version": 2**63}, "t.jsonl, line 3, column policy_version: 9223372036854775808 is no whole number"),
     ({"policy_version": 1e300}, "t.jsonl, line 3, column policy_version: 1e+300 is no whole number"),
@@ -126,7 +126,7 @@ def test_a_bad_value_is_named_by_row_and_column_and_nothing_is_written(tmp_path,
 @pytest.mark.unit
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
 def test_no_log_probs_are_those_of_such_a_temperature(temperature):
-    with pytest.raises(UsageError, match="give the finite number above 0 at which the rollouts were sampled"):
+    with pytest.raises(UsageError, match=r"give the number from 0\.001 to 1000 at which the rollouts were sampled"):
         ImportOptions(temperature=temperature)
 
 

@@ -86,6 +86,7 @@ class TwoParameterModel:
         return dict(self.network.state_dict())
 
     device = torch.device("cpu")
+    vocabulary_size, absent_ids = 3, ()
 
     @property
     def values(self) -> tuple[float, float]:

@@ -80,6 +80,13 @@ SetOption = Annotated[
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+def resuming(resume: bool, auto_resume: bool, goes_on: Callable[[], bool]) -> bool:
+    """Whether a command goes on with a run. goes_on: whether --auto-resume does. Raises `UsageError` for both flags."""
+    if resume and auto_resume:
+        raise UsageError("--resume goes on with a run and --auto-resume starts it or goes on: give one of them")
+    return resume or (auto_resume and goes_on())
+
+
 def settings_options(table: Mapping[str, str], names: Sequence[str], **panels: str) -> Callable[[Command], Command]:
     """Give a command an option for each setting named, which it receives in its `**said`.
 

@@ -56,7 +56,7 @@ def rollout(
         refused = {**said, "resume": resume, "auto_resume": auto_resume, "overwrite": overwrite, "recipe": recipe}
         _follow(run, engine, set_ or (), refused, dry_run=dry_run, json=json)
         return
-    resume = resume or (auto_resume and not overwrite and goes_on(run, "rollout"))
+    resume = options.resuming(resume, auto_resume, lambda: not overwrite and goes_on(run, "rollout"))
     settings = resolve_asked(
         earlier=earlier_settings(run, resume=resume, overwrite=overwrite, command="rollout"),
         recipe=recipe,

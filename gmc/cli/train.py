@@ -10,6 +10,7 @@ import typer
 from gmc.cli import options
 from gmc.cli.logs import show_logs
 from gmc.config.flags import SETTING_OF, flag_names, settings_of_flags
+from gmc.errors import UsageError
 
 if TYPE_CHECKING:
     from gmc.config.settings import RunSettings
@@ -71,7 +72,7 @@ def train(
     from gmc.resolving.earlier import earlier_settings, goes_on
     from gmc.resolving.early import resolve_asked
 
-    resume = resume or (auto_resume and not overwrite and goes_on(run, "train"))
+    resume = options.resuming(resume, auto_resume, lambda: not overwrite and goes_on(run, "train"))
     settings = resolve_asked(
         earlier=earlier_settings(run, resume=resume, overwrite=overwrite, command="train"),
         recipe=recipe,
@@ -125,7 +126,6 @@ def _only_print(settings: "RunSettings", *, plan: bool, as_json: bool) -> None:
 
 def _with_live(said: dict[str, Any]) -> dict[str, Any]:
     from gmc.delays.live import LiveDelay
-    from gmc.errors import UsageError
 
     if said["delay"] is not None:
         raise UsageError(f"--live and --delay {said['delay']}: followers decide how stale rollouts are. Give one of them.")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import gmc
-from gmc.errors import UsageError, did_you_mean
+from gmc.errors import UsageError, did_you_mean, no_file
 
 
 def recipes_directory() -> Path:
@@ -24,7 +24,7 @@ def find_recipe(name: str) -> Path:
     if path.suffix == ".toml" or path.parent != Path():
         if path.is_file():
             return path
-        raise UsageError(f"--recipe {name}: no such file")
+        raise UsageError(f"--recipe {name}: {no_file(path)}")
     shipped = recipes_directory() / f"{name}.toml"
     if shipped.is_file():
         return shipped

@@ -22,6 +22,8 @@ OTHERS = "others"
 LARGEST = 10_000_000
 """Of anything counted: updates, groups, tokens. What is beyond it is a slip of the hand, and would hang or fill the memory."""
 LARGEST_SEED = 2**63 - 1
+LEAST_TEMPERATURE = 0.001
+"""Logits divided by less overflow, and what they give is greedy decoding anyway."""
 DAY, YEAR = 86_400.0, 31_536_000.0
 
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
@@ -108,7 +110,9 @@ class RolloutSettings(Section):
     engine: str = Field("transformers", description="what samples the tokens: 'transformers', 'vllm' or an installed engine")
     prompts: Count = Field(8, description="P, groups a launch batch and an update")
     group_size: int = Field(8, ge=2, le=LARGEST, description="G, responses to one prompt")
-    temperature: float = Field(1.0, gt=0, description="sampling temperature, applied to both sides of every ratio")
+    temperature: float = Field(
+        1.0, ge=LEAST_TEMPERATURE, le=1000, description="sampling temperature, applied to both sides of every ratio"
+    )
     max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     top_p: float = Field(1.0, description="refused for training unless 1")
     top_k: int = Field(0, description="refused for training unless 0")
@@ -233,7 +237,7 @@ class EvalSettings(Section):
         description="n of avg@n by benchmark, `others` for any other; 0: greedy only; one number for all of them"
     )
     greedy: bool = Field(True, description="also decode greedily")
-    temperature: float = Field(1.0, ge=0, description="sampling temperature of the n samples")
+    temperature: float = Field(1.0, ge=0, le=1000, description="sampling temperature of the n samples")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling of the n samples")
     max_tokens: Annotated[Count, LONGEST] = Field(description="longest response, in tokens")
     pass_k: list[Count] = Field(default_factory=list, description="also report unbiased pass@k")
@@ -244,6 +248,13 @@ class EvalSettings(Section):
     @classmethod
     def _number_is_for_all(cls, samples: Any) -> Any:
         return {OTHERS: samples} if isinstance(samples, int) else samples
+
+    @field_validator("temperature")
+    @classmethod
+    def _greedy_or_not(cls, temperature: float) -> float:
+        if 0 < temperature < LEAST_TEMPERATURE:
+            raise ValueError(f"give 0, which is greedy, or at least {LEAST_TEMPERATURE:g}")
+        return temperature
 
     def samples_of(self, benchmark: str) -> int:
         """n of avg@n for a benchmark."""

@@ -99,7 +99,7 @@ def call_function(functions: Mapping[str, Function], text: str, characters: int,
         if inspect.isawaitable(value):
             value = asyncio.run(_wait(value))
         answer = value if isinstance(value, str) else str(value)
-    except (Exception, SystemExit) as error:  # somebody's code
+    except BaseException as error:  # somebody's code
         raise CallError(brief(error), name, where(error, own=(__file__,))) from error
     answer = answer.encode("utf-8", "replace").decode("utf-8")
     return answer if len(answer) <= characters else f"{answer[:characters]}… (cut at {characters} characters)"

@@ -8,7 +8,7 @@ from typing import Any
 
 from gmc.errors import GmcError
 from gmc.rewards.build import require_names
-from gmc.rewards.function import START_SECONDS
+from gmc.rewards.function import load
 from gmc.rewards.process import Worker, WorkerDiedError, WorkerTimeoutError
 
 log = logging.getLogger(__name__)
@@ -95,10 +95,7 @@ class ToolFunctions:
 
     def _load(self) -> None:
         what = f"tools(functions={str(self._place)!r})"
-        try:
-            answer = self._worker.ask({"load": [self._place.target, list(self._place.names)]}, START_SECONDS)
-        except (WorkerTimeoutError, WorkerDiedError) as error:
-            raise ToolError(f"--environment {what}: {error} while it was imported") from error
+        answer = load(self._worker, [self._place.target, list(self._place.names)], f"--environment {what}", ToolError)
         if "refused" in answer:
             self._worker.close()
             raise ToolError(f"--environment {what}: {answer['refused']}")

@@ -1,15 +1,22 @@
 """Calling an environment, which is somebody's code: in time, and with its name in what goes wrong."""
 
+import contextlib
 import logging
+import os
+import reprlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from gmc.environments.base import Environment
+from gmc.environments.base import Environment, Episode
 from gmc.errors import GmcError
 from gmc.registry import in_one_line
+from gmc.rewards.base import Score
+from gmc.rewards.combined import is_reward
+from gmc.store.shards.rollout import LARGEST_REWARD
 
 log = logging.getLogger(__name__)
 
@@ -17,8 +24,16 @@ AGAIN_SECONDS = 1.0
 """A call that swallows what ends it is ended again after this."""
 
 
+MOST_ENDED = 10
+"""So often. What is on the disk is whole at any time, so that the process may then end at once."""
+
+
 class EnvironmentFailedError(GmcError):
     """An environment raised, took too long, or answered with something that is no text."""
+
+
+class OddAnswerError(Exception):
+    """An environment answered with something that its contract does not know; the text goes on from the call's name."""
 
 
 class _Late(BaseException):
@@ -33,6 +48,7 @@ def called(environment: Environment, problem_id: str, what: str) -> Iterator[Non
     `environment.seconds`. Python can be interrupted in its main thread alone: a call from another thread has no limit.
     """
     where = f"environment {environment.name}, problem {problem_id}: {what}"
+    process, folder = os.getpid(), os.getcwd()
     try:
         with _time_limit(environment.seconds):
             yield
@@ -41,10 +57,47 @@ def called(environment: Environment, problem_id: str, what: str) -> Iterator[Non
             f"{where} took longer than {environment.seconds:g} s and was stopped; repair it, or raise "
             "rollout.environment_seconds, and go on with --resume"
         ) from error
-    except GmcError:
+    except (GmcError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a plug-in can fail in any way
+    except OddAnswerError as error:
+        raise EnvironmentFailedError(f"{where} {error}. Repair it and go on with --resume") from error
+    except BaseException as error:  # a plug-in can fail in any way
         raise EnvironmentFailedError(f"{where} raised {in_one_line(error)}. Repair it and go on with --resume") from error
+    finally:
+        if os.getpid() != process:
+            os._exit(0)  # a child that the call has forked came back: there is one run
+        if os.getcwd() != folder:
+            os.chdir(folder)
+
+
+def require_episode(given: object) -> Episode:
+    """What `start` gave, if it is a new episode. Raises `OddAnswerError`."""
+    if not isinstance(given, Episode):
+        raise OddAnswerError(f"gave {type(given).__name__}, not an Episode")
+    if not isinstance(given.question, str):
+        raise OddAnswerError(f"gave an episode whose question is {type(given.question).__name__}, not a text")
+    if given.turns or given.scores:
+        raise OddAnswerError("gave an episode that has begun; make a new one for every call")
+    return given
+
+
+def require_reply(given: object) -> str | None:
+    """What `reply` gave, if it is a text that can be written, or None. Raises `OddAnswerError`."""
+    if given is not None and not isinstance(given, str):
+        raise OddAnswerError(f"answered with {type(given).__name__}, not a text or None")
+    if given is not None and any("\ud800" <= character <= "\udfff" for character in given):
+        raise OddAnswerError("answered with text that UTF-8 cannot write (half of a surrogate pair)")
+    return given
+
+
+def require_worth(given: object) -> Score:
+    """What `worth` gave, if it can be trained on. Raises `OddAnswerError`."""
+    if not is_reward(given):
+        found = given.reward if isinstance(given, Score) else given
+        limit = f"±{LARGEST_REWARD:g}"
+        raise OddAnswerError(f"gave {reprlib.repr(found)}, not a Score whose reward is a finite number within {limit}")
+    assert isinstance(given, Score)
+    return given
 
 
 def close_environment(environment: Environment) -> None:
@@ -54,7 +107,9 @@ def close_environment(environment: Environment) -> None:
             environment.close()
     except _Late:
         log.warning("environment %s: close took longer than %g s and was stopped", environment.name, environment.seconds)
-    except (Exception, SystemExit) as error:  # a plug-in can fail in any way
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a plug-in can fail in any way
         log.warning("environment %s: close raised %s", environment.name, in_one_line(error))
 
 
@@ -63,16 +118,22 @@ def _time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running = True
+    running, ended = True, 0
 
     def late(number: int, frame: FrameType | None) -> None:
+        nonlocal ended
+        ended += 1
+        if ended > MOST_ENDED:
+            log.error("a call of an environment cannot be ended, whatever is tried; the process ends, and --resume goes on")
+            os._exit(1)
         if running:
             raise _Late
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
+            yield
     finally:
         running = False
         signal.setitimer(signal.ITIMER_REAL, 0)

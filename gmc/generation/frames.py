@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError, UsageError, no_file
 from gmc.problems.fields import lookup, plain
 from gmc.problems.readers import read_rows
 
@@ -60,7 +60,7 @@ def read_frame(source: "Path | pandas.DataFrame", named: Mapping[str, str]) -> F
     """
     if isinstance(source, Path):
         if not source.is_file():
-            raise UsageError(f"{source}: no such file")
+            raise UsageError(f"{source}: {no_file(source)}")
         origin, rows = str(source), [(row.place, plain(dict(row.values))) for row in read_rows(source)]
     else:
         records = source.to_dict(orient="records")

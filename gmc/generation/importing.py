@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gmc import __version__
+from gmc.config.settings import LEAST_TEMPERATURE
 from gmc.errors import DataError, UsageError
 from gmc.generation.frames import Frame, numbers, read_frame
 from gmc.models import LanguageModel, load_model, tokenizer_hash, weights_hash
@@ -20,7 +21,7 @@ from gmc.scoring.scorer import Scorer
 from gmc.store.files import fsync_directory
 from gmc.store.run_directory import rollout_name
 from gmc.store.shards.groups import expanded, in_groups, sampled_length, token_ids
-from gmc.store.shards.rollout import FROM_FILE, UNKNOWN_VERSIONS, Rollout, ShardMetadata
+from gmc.store.shards.rollout import FROM_FILE, LARGEST_REWARD, UNKNOWN_VERSIONS, Rollout, ShardMetadata
 from gmc.store.shards.writer import write_shard
 from gmc.store.temporary import temporary_name
 
@@ -54,10 +55,10 @@ class ImportOptions:
     score: bool = False
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
+        if not LEAST_TEMPERATURE <= self.temperature <= 1000:
             raise UsageError(
-                f"--temperature {self.temperature:g}: give the finite number above 0 at which the rollouts were sampled: "
-                "their log-probs are those of that temperature"
+                f"--temperature {self.temperature:g}: give the number from {LEAST_TEMPERATURE:g} to 1000 at which the rollouts "
+                "were sampled: their log-probs are those of that temperature"
             )
         if self.prompts < 1:
             raise UsageError(f"--prompts {self.prompts}: at least one group a file")
@@ -227,8 +228,9 @@ def _reward(frame: Frame, place: str, values: Mapping[str, Any]) -> float:
         number = float(reward)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= LARGEST_FLOAT:
-        raise frame.fail(place, "reward", f"{reprlib.repr(reward)} is no finite number of 32 bits")
+    if not abs(number) <= LARGEST_REWARD:
+        found = "nan or nothing" if reward is None else reprlib.repr(reward)
+        raise frame.fail(place, "reward", f"{found} is no finite number within ±{LARGEST_REWARD:g}")
     return number
 
 

@@ -11,7 +11,7 @@ from gmc.config.settings import RunSettings
 from gmc.engines.base import Completion
 from gmc.environments.base import ASSISTANT, Environment, Turn
 from gmc.environments.build import build_environment
-from gmc.environments.limits import called, close_environment
+from gmc.environments.limits import called, close_environment, require_episode, require_reply, require_worth
 from gmc.errors import UsageError
 from gmc.models import LanguageModel
 from gmc.problems.templates import get_template
@@ -88,20 +88,20 @@ def try_environment(settings: RunSettings, *, said: Sequence[str] = (), count: i
 def _say(environment: Environment, reward: Reward, model: LanguageModel, asked: Asked, said: Sequence[str]) -> Tried:
     problem_id = asked.problem.problem_id
     with called(environment, problem_id, "start"):
-        play = Play(asked, 0, 0, environment.start(asked.problem))
+        play = Play(asked, 0, 0, require_episode(environment.start(asked.problem)))
     for number, text in enumerate(said, start=1):
         ids = [int(token) for token in model.tokenizer(text, add_special_tokens=False)["input_ids"]]
         play.add(Completion(ids, [0.0] * len(ids), "stop"), text)
         (score,) = reward.score([play.to_score()])
         play.episode.scores.append(score)
         with called(environment, problem_id, f"reply to turn {number}"):
-            reply = environment.reply(play.episode, text) if environment.replies else None
+            reply = require_reply(environment.reply(play.episode, text)) if environment.replies else None
         if reply is None:
             if number < len(said):
                 raise UsageError(f"--say {said[number]!r}: the episode was over with turn {number}; leave it out")
             with called(environment, problem_id, "worth"):
-                return Tried(_turns(play), environment.worth(play.episode, score))
-        play.episode.turns.append(Turn(environment.role, str(reply)))
+                return Tried(_turns(play), require_worth(environment.worth(play.episode, score)))
+        play.episode.turns.append(Turn(environment.role, reply))
     return Tried(_turns(play), None)
 
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from gmc.config.layers import CHOSEN as DECIDED
 from gmc.config.layers import DEFAULT, flatten
 from gmc.config.settings import RunSettings
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError, UsageError, no_file
 from gmc.lab.sweep_file import Curve, Sweep, parse_sweep
 from gmc.store.files import disk_errors, fsync_directory, make_directory, read_jsonl, strict_json, write_text
 from gmc.store.formats import read_format, stamp
@@ -166,7 +166,7 @@ class ResultsFile:
 def read_results(path: Path) -> Results:
     """Read a results file. A last line cut by a crash is left out. Raises `DataError` naming file and line for damage."""
     if not path.is_file():
-        raise UsageError(f"{path}: no such file")
+        raise UsageError(f"{path}: {no_file(path)}")
     sweep, header = None, {}
     records: dict[str, RunRecord] = {}
     for number, line in enumerate(read_jsonl(path), start=1):

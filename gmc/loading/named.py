@@ -7,13 +7,17 @@ from gmc.config.fields import EMBEDDED
 from gmc.errors import UsageError, did_you_mean
 from gmc.hub import is_offline, use_cache_when_unreachable
 
+NEEDED = f"name a Hugging Face model folder, a hub model or '{EMBEDDED}'"
+
 
 def require_model(source: str) -> None:
     """Raise `UsageError` for a folder that is not there, and, without network, for a hub name that is not in the cache."""
     if source == EMBEDDED or os.path.isdir(source):
         return
+    if not source.strip() or "\0" in source:
+        raise UsageError(f"model.source = {source!r}: {NEEDED}")
     if looks_like_path(source):
-        raise UsageError(f"{source}: no such folder. Name a Hugging Face model folder, a hub model or '{EMBEDDED}'.")
+        raise UsageError(f"{source}: no such folder. {NEEDED[0].upper()}{NEEDED[1:]}.")
     use_cache_when_unreachable()
     if is_offline() and source not in (cached := cached_models()):
         cure = did_you_mean(source, cached) or "; check the name"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError, UsageError, no_file
 from gmc.grading.grade import gold_problem
 from gmc.problems import fields
 from gmc.problems.arithmetic import Split, arithmetic_problems
@@ -96,7 +96,7 @@ def _read(source: str, split: str | None) -> tuple[list[Row], str]:
 def _is_file(source: str) -> bool:
     """Whether the source is a file, or else what `read_hub_rows` takes. Raises `UsageError` for what is neither."""
     path = Path(source)
-    if not source.strip():
+    if not source.strip("\0 \t\r\n"):
         raise UsageError("--problems is empty; give 'arithmetic', a file, or a hub name (owner/name)")
     if path.is_file():
         return True
@@ -105,8 +105,8 @@ def _is_file(source: str) -> bool:
         raise UsageError(f"{source}: slices are not supported; name the file and limit the number of problems instead")
     if path.is_dir() or (not looks_like_file and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", source)):
         return False
-    if looks_like_file:
-        raise UsageError(f"{source}: no such file")
+    if looks_like_file or path.exists():
+        raise UsageError(f"{source}: {no_file(path)}")
     raise UsageError(f"{source}: not 'arithmetic', not a file here, and not a hub name (owner/name)")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gmc.errors import UsageError, did_you_mean
+from gmc.errors import UsageError, did_you_mean, no_file
 from gmc.registry import in_one_line
 from gmc.rewards.base import Reward
 from gmc.rewards.combined import CombinedReward
@@ -128,6 +128,8 @@ def require_names(what: str, place: str, wanted: Sequence[str]) -> None:
             raise UsageError(f"{what}: no module {place} is installed; a file is written {place}.py")
         return
     path = Path(place)
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{what}: {path}: {no_file(path)}")
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:

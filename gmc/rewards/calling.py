@@ -5,13 +5,16 @@ The function is called as TRL calls it. What it prints goes to standard error; w
 
 import asyncio
 import inspect
+import itertools
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from gmc.rewards import serving
 from gmc.rewards.serving import Refusal, load_module
+from gmc.store.shards.rollout import LARGEST_REWARD
 
 Function = Callable[..., Any]
 
@@ -26,7 +29,7 @@ def load_function(place: str, attribute: str, call: tuple[list[Any], dict[str, A
     if call is not None:
         try:
             function = function(*call[0], **call[1])
-        except (Exception, SystemExit) as error:  # the factory is somebody's code
+        except BaseException as error:  # the factory is somebody's code
             raise Refusal(f"{place}:{attribute} cannot be called so: {explain(error)}") from error
     if not callable(function):
         raise Refusal(f"{place}:{attribute} is {type(function).__name__}, not a function")
@@ -63,12 +66,12 @@ def call_function(function: Function, inputs: Mapping[str, Any], state: Mapping[
         rewards = function(**_accepted(function, given))
         if inspect.isawaitable(rewards):
             rewards = asyncio.run(_wait(rewards))
-        rewards = list(rewards)
-    except (Exception, SystemExit) as error:  # somebody's code
+        rewards = list(itertools.islice(rewards, len(inputs["completions"]) + 1))
+    except BaseException as error:  # somebody's code
         raise Refusal(explain(error)) from error
     count = len(inputs["completions"])
     if len(rewards) != count:
-        raise Refusal(f"it gave {len(rewards)} rewards for {count} responses")
+        raise Refusal(f"it gave {f'more than {count}' if len(rewards) > count else len(rewards)} rewards for {count} responses")
     for name, values in logs.extra.items():
         if len(values) != count:
             raise Refusal(f"log_extra({name!r}) got {len(values)} values for {count} responses")
@@ -96,12 +99,14 @@ def _number(reward: Any) -> float | None:
         return None
     try:
         number = float(reward)
-    except (TypeError, ValueError) as error:
-        raise Refusal(f"a reward is {str(reward)[:60]!r} ({type(reward).__name__}), not a number") from error
     except OverflowError as error:  # an integer beyond 1e308, which Python may not even write
         raise Refusal("a reward is an integer too large for a float; give a finite number") from error
+    except Exception as error:  # whatever an object of somebody's does when it is asked for its number
+        raise Refusal(f"a reward is {reprlib.repr(reward)} ({type(reward).__name__}), not a number") from error
     if not math.isfinite(number):
         raise Refusal(f"a reward is {number}; give a finite number, or None where the function does not apply")
+    if abs(number) > LARGEST_REWARD:
+        raise Refusal(f"a reward is {number:g}, and rewards are trained on within ±{LARGEST_REWARD:g}; divide what it gives")
     return number
 
 

@@ -1,8 +1,10 @@
 """Several rewards as one: the weighted sum trains, the parts are kept beside it."""
 
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from types import TracebackType
 
 import numpy as np
@@ -12,8 +14,7 @@ from gmc.problems.base import Problem
 from gmc.rewards.base import NOT_APPLICABLE, Reward, Sample, Score, TrainerState
 from gmc.rewards.function import FunctionReward
 from gmc.rewards.specs import RewardSpec, labels
-
-_LARGEST = float(np.finfo(np.float32).max)
+from gmc.store.shards.rollout import LARGEST_REWARD
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,14 @@ class CombinedReward(Reward):
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """Raises `GmcError` naming a part whose scores are not one finite number a sample."""
         scores = [_checked(part, part.reward.score(samples), samples) for part in self.parts]
-        return [self._sum(own) for own in zip(*scores, strict=True)]
+        sums = [self._sum(own) for own in zip(*scores, strict=True)]
+        for score, sample in zip(sums, samples, strict=True):
+            if not abs(score.reward) <= LARGEST_REWARD:
+                raise GmcError(
+                    f"--reward {' + '.join(self.labels)}, problem {sample.problem.problem_id}: the weighted sum is beyond "
+                    f"±{LARGEST_REWARD:g}; give smaller weights"
+                )
+        return sums
 
     def metrics(self) -> Mapping[str, float]:
         return {
@@ -98,7 +106,7 @@ class CombinedReward(Reward):
         failed = next((score for score in scores if score.status == "error"), None)
         notes = [score.note for score in scores if score.note]
         return Score(
-            reward=float(np.float32(total)),
+            reward=float(np.float32(total)) if abs(total) <= LARGEST_REWARD else math.copysign(math.inf, total),
             status=(failed or first).status,
             prediction=next((score.prediction for score in scores if score.prediction is not None), None),
             parts={
@@ -113,10 +121,15 @@ def _checked(part: Part, scores: Sequence[Score], samples: Sequence[Sample]) -> 
     if len(scores) != len(samples):
         raise GmcError(f"reward {part.label} gave {len(scores)} scores for {len(samples)} responses; report it to its package")
     for score, sample in zip(scores, samples, strict=True):
-        if not (isinstance(score, Score) and abs(score.reward) <= _LARGEST):
+        if not is_reward(score):
             found = score.reward if isinstance(score, Score) else score
             raise GmcError(
-                f"reward {part.label}, problem {sample.problem.problem_id}: {found!r} is no finite float32 number; "
-                "report it to its package"
+                f"reward {part.label}, problem {sample.problem.problem_id}: {reprlib.repr(found)} is no finite number within "
+                f"±{LARGEST_REWARD:g}; report it to its package"
             )
     return scores
+
+
+def is_reward(score: object) -> bool:
+    """Whether it is a score that can be trained on."""
+    return isinstance(score, Score) and isinstance(score.reward, Real) and abs(score.reward) <= LARGEST_REWARD

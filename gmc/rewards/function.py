@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from gmc.errors import GmcError
+from gmc.registry import saying_so
 from gmc.rewards.base import NOT_APPLICABLE, Reward, Sample, Score, TrainerState
 from gmc.rewards.process import Worker, WorkerDiedError, WorkerTimeoutError
 from gmc.rewards.specs import RewardSpec
@@ -24,6 +25,21 @@ OnError = Literal["stop", "zero"]
 START_SECONDS = 180.0
 OWN_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 """Columns of a data file that the function does not get, because something else has their name."""
+
+
+def load(worker: Worker, question: list[Any], what: str, kind: type[GmcError]) -> Mapping[str, Any]:
+    """Have a worker import the file or module that its question begins with; what: asks for it. Raises `kind` in one line."""
+    place = question[0]
+    try:
+        with saying_so(f"importing {place} for {what}"):
+            return dict(worker.ask({"load": question}, START_SECONDS))
+    except WorkerTimeoutError as error:
+        raise kind(
+            f"{what}: importing {place} took longer than {START_SECONDS:g} s and was stopped; do there what is quick, and the "
+            "rest in the function when it is first called"
+        ) from error
+    except WorkerDiedError as error:
+        raise kind(f"{what}: {error} while {place} was imported; repair it") from error
 
 
 class RewardError(GmcError):
@@ -56,8 +72,7 @@ class FunctionReward(Reward):
         if self._worker.running:
             return
         call = [list(self.spec.arguments), dict(self.spec.keywords)] if self.spec.called else None
-        with self._named(""):
-            answer = self._worker.ask({"load": [self.spec.place, self.spec.attribute, call]}, START_SECONDS)
+        answer = load(self._worker, [self.spec.place, self.spec.attribute, call], f"--reward {self.spec}", RewardError)
         if "refused" in answer:
             self._worker.close()
             raise RewardError(f"--reward {self.spec}: {answer['refused']}")

@@ -6,16 +6,19 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import gmc
 from gmc.errors import GmcError
 from gmc.lifeline import Lifeline
 from gmc.rewards.wire import dumps, loads
+
+ENDING_SECONDS = 1.0
+KEPT_BYTES = 2000
+"""Of what a worker prints."""
 
 
 class WorkerTimeoutError(GmcError):
@@ -47,7 +50,7 @@ class Worker:
     def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._words = b""
         self._lifeline: Lifeline | None = None
         self._buffer = b""
 
@@ -88,16 +91,15 @@ class Worker:
             return
         kill_group(process.pid)
         process.wait()
-        for stream in (process.stdin, process.stdout, self._errors):
+        for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         if self._lifeline is not None:
             self._lifeline.close()
-        self._errors, self._lifeline, self._buffer = None, None, b""
+        self._lifeline, self._buffer, self._words = None, b"", b""
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         source = str(Path(gmc.__file__).parent.parent)
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._lifeline = Lifeline()
@@ -105,7 +107,7 @@ class Worker:
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.PIPE,
             bufsize=0,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | self._lifeline.environment,
             pass_fds=[self._lifeline.reader],
@@ -113,8 +115,9 @@ class Worker:
         )
         self._lifeline.started()
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        os.set_blocking(self._process.stdin.fileno(), False)
+        assert self._process.stderr is not None
+        for stream in (self._process.stdin, self._process.stderr):
+            os.set_blocking(stream.fileno(), False)
 
     def _exchange(self, line: bytes, deadline: float) -> bytes | None:
         """Write what is left of the question while reading; the next line, empty at the end of its output, None when late."""
@@ -122,8 +125,10 @@ class Worker:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
+        assert self._process.stderr is not None
         with selectors.DefaultSelector() as selector:
             selector.register(stdout, selectors.EVENT_READ)
+            selector.register(self._process.stderr, selectors.EVENT_READ)
             if line:
                 selector.register(stdin, selectors.EVENT_WRITE)
             while b"\n" not in self._buffer:
@@ -138,6 +143,9 @@ class Worker:
                             line = b""  # it died; its closed output says so
                         if not line:
                             selector.unregister(stdin)
+                    elif key.fileobj is not stdout:
+                        if not self._listen():
+                            selector.unregister(key.fileobj)
                     elif data := os.read(stdout.fileno(), 1 << 16):
                         self._buffer += data
                     else:
@@ -145,13 +153,26 @@ class Worker:
         first, _, self._buffer = self._buffer.partition(b"\n")
         return first
 
+    def _listen(self) -> bool:
+        """Take what was printed, of which the end is kept: a flood must fill no disk. False at the end of it."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        try:
+            said = os.read(self._process.stderr.fileno(), 1 << 16)
+        except BlockingIOError:
+            return False
+        self._words = (self._words + said)[-KEPT_BYTES:]
+        return bool(said)
+
     def _death(self, last: Any) -> WorkerDiedError:
         assert self._process is not None
-        assert self._errors is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDING_SECONDS)  # its output is closed a moment before it has ended, and with what code
         kill_group(self._process.pid)
         code = self._process.wait()
-        self._errors.seek(0)
-        words = self._errors.read()[-2000:].decode(errors="replace").strip().rpartition("\n")[2]
+        while self._listen():
+            pass
+        words = self._words.decode(errors="replace").strip().rpartition("\n")[2]
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return WorkerDiedError(f"its process {how}{': ' + words if words else ''}", last, code)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gmc.lifeline import hold_on
+from gmc.registry import words_of
 from gmc.rewards.wire import dumps, loads
 
 
@@ -33,7 +34,7 @@ def load_module(place: str) -> Any:
         sys.modules[name] = module
         specification.loader.exec_module(module)
         return module
-    except (Exception, SystemExit) as error:  # any import may fail in any way
+    except BaseException as error:  # any import may fail in any way
         raise Refusal(f"{place} cannot be imported: {explain(error)}") from error
 
 
@@ -44,7 +45,7 @@ def explain(error: BaseException, own: Sequence[str] = ()) -> str:
 
 def brief(error: BaseException) -> str:
     """Type and text of an error, in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}".rstrip(": ")
+    return f"{type(error).__name__}: {' '.join(words_of(error).split())[:300]}".rstrip(": ")
 
 
 def where(error: BaseException, own: Sequence[str] = ()) -> str:
@@ -71,6 +72,10 @@ def serve(answer: Callable[[Any, Callable[[Any], None]], dict[str, Any]]) -> Non
         results.write(dumps(record))
         results.flush()
 
+    own = os.getpid()
     for line in questions:
-        write(answer(loads(line), lambda at: write({"at": at})))
+        answered = answer(loads(line), lambda at: write({"at": at}))
+        if os.getpid() != own:
+            os._exit(0)  # a child that the code has forked came back: one question has one answer
+        write(answered)
     os._exit(0)  # threads that the code has started are not waited for

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gmc.environments.base import Environment
-from gmc.environments.limits import called
+from gmc.environments.limits import called, require_episode
 from gmc.grading.thinking import is_mark
 from gmc.problems.base import Problem
 from gmc.problems.templates import Template
@@ -45,7 +45,7 @@ class Asked:
 def first_question(environment: Environment, problem: Problem) -> str:
     """What an environment has the template put to the model first. Raises `GmcError` for an environment that fails."""
     with called(environment, problem.problem_id, "start"):
-        return environment.start(problem).question
+        return require_episode(environment.start(problem)).question
 
 
 def hidden_ids(tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:

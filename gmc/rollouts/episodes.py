@@ -15,7 +15,7 @@ import numpy as np
 from gmc.config.sampling import Sampling
 from gmc.engines.base import Completion, Responder
 from gmc.environments.base import ASSISTANT, Environment, Episode, Turn
-from gmc.environments.limits import called
+from gmc.environments.limits import OddAnswerError, called, require_episode, require_reply, require_worth
 from gmc.rewards.base import Message, Reward, Sample, Score
 from gmc.rollouts.asked import Asked, hidden_ids, response_text
 
@@ -117,6 +117,9 @@ class Player:
             for asked, seed in zip(asked_P, seeds, strict=True)
         ]
         running = [play for group in plays for play in group]
+        if len({id(play.episode) for play in running}) < len(running):
+            with called(environment, asked_P[0].problem.problem_id, "start"):
+                raise OddAnswerError("gave one episode twice; make a new one for every call")
         completions = [completion for group in groups for completion in group]
         while True:
             self._add(running, completions)
@@ -139,7 +142,7 @@ class Player:
 
     def _start(self, asked: Asked, seed: int, sample: int) -> Episode:
         with called(self.environment, asked.problem.problem_id, "start"):
-            episode = self.environment.start(asked.problem)
+            episode = require_episode(self.environment.start(asked.problem))
         episode.seed = turn_seed(seed, sample, 0)
         return episode
 
@@ -158,9 +161,7 @@ class Player:
             return 0
         environment, turn = self.environment, len(play.texts)
         with called(environment, play.asked.problem.problem_id, f"reply to turn {turn}"):
-            reply = environment.reply(play.episode, play.episode.turns[-1].text)
-            if reply is not None and not isinstance(reply, str):
-                raise TypeError(f"it answered with {type(reply).__name__}, not a text or None")
+            reply = require_reply(environment.reply(play.episode, play.episode.turns[-1].text))
         if reply is None:
             return 0
         template = play.asked.template
@@ -184,7 +185,7 @@ class Player:
         worth = []
         for play, score in zip(plays, scores, strict=True):
             with called(self.environment, play.asked.problem.problem_id, "worth"):
-                own = self.environment.worth(play.episode, score)
+                own = require_worth(self.environment.worth(play.episode, score))
             # As a shard stores it, so that a resumed run trains on the same number.
             worth.append(own if own is score else replace(own, reward=float(np.float32(own.reward))))
         return worth

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError, UsageError, no_file
 
 Lengths = NDArray[np.int64]
 
@@ -81,7 +81,7 @@ def lengths_from_spec(spec: str, *, prompts: int, group_size: int, seed: int) ->
 
 def _from_file(path: Path, prompts: int, group_size: int) -> LengthSource:
     if not path.is_file():
-        raise UsageError(f"--lengths {path}: no such file, and not lognormal:MEAN:SIGMA")
+        raise UsageError(f"--lengths {path}: {no_file(path)}, and not lognormal:MEAN:SIGMA")
     values = []
     try:
         for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):

@@ -12,7 +12,7 @@ import torch
 from gmc.delays.base import GroupRef
 from gmc.engines.noise import measure_noise
 from gmc.errors import GmcError
-from gmc.models import LanguageModel, private_copy
+from gmc.models import LanguageModel, private_copy, random_ids
 from gmc.rollouts.source import RolloutSource
 from gmc.store.best import HELDOUT, Scored, best_of
 from gmc.store.checkpoints import copied_out, save_checkpoint
@@ -23,12 +23,16 @@ from gmc.store.shards.groups import Groups, sampled_length
 from gmc.training.background import BackgroundWriter
 from gmc.training.saved_state import flush_logs, training_state
 from gmc.training.trackers import Tracker, chosen_samples
-from gmc.training.update import Updater
+from gmc.training.update import CURE, NonFiniteError, Updater
 
 if TYPE_CHECKING:
     from gmc.training.heldout import HeldOut
 
 log = logging.getLogger(__name__)
+
+PROBE_TOKENS = 9
+LARGEST_WEIGHT = 1e18
+"""The square of a larger one overflows in 32 bits."""
 
 
 @dataclass
@@ -143,6 +147,7 @@ class Session:
         if self.saved != self.version:
             self.source.settle()
             self._require_equal_weights()
+            self._require_finite_forward()
         parameters = self.updater.parameters
         if parameters.lockstep:
             self._begin(publish=publish)
@@ -175,6 +180,23 @@ class Session:
             raise GmcError(
                 f"update {self.version}: the ranks hold different weights, so no checkpoint was written; go on from the last "
                 "one with --resume, and suspect a faulty GPU or mixed kinds of GPUs"
+            )
+
+    def _require_finite_forward(self) -> None:
+        """Weights may be finite and overflow inside the network: such a policy is neither kept nor published.
+
+        Log-probs do not always show it: a norm makes zeros of what is too large to be squared.
+        """
+        updater = self.updater
+        ids = random_ids(updater.model, PROBE_TOKENS, torch.Generator().manual_seed(0))
+        logp_BT = updater.scorer.score([ids[:1]], [[ids[1:]]]).logp_BT
+        large = any(
+            tensor.numel() and float(tensor.detach().abs().max()) > LARGEST_WEIGHT for tensor in updater.parameters.tensors
+        )
+        if updater.parameters.ranks.any(large or not bool(torch.isfinite(logp_BT).all())):
+            raise NonFiniteError(
+                f"update {self.version - 1}: training has diverged: its weights overflow inside the network; nothing of it is "
+                f"kept. {CURE}"
             )
 
     def _checkpoint(self) -> Callable[[], None]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gmc.errors import DataError
 from gmc.store.run_directory import ROLLOUT_NAME
-from gmc.store.shards.rollout import ShardMetadata
+from gmc.store.shards.rollout import LARGEST_REWARD, ShardMetadata
 from gmc.store.shards.schema import FINISH_REASONS, LOGPROB_COLUMNS, NULLABLE_COLUMNS, SCHEMA, WHOLE_COLUMNS
 
 
@@ -131,6 +131,7 @@ class Check:
             for name, number in (("batch", int(named[1])), ("policy_version", int(named[2]))):
                 self.fail_where(self.numbers(name) != number, name, f"{{}}, and the file's name says {number}")
         self.fail_where(~np.isfinite(self.numbers("reward")), "reward", "{} is not a finite number")
+        self.fail_where(np.abs(self.numbers("reward")) > LARGEST_REWARD, "reward", f"{{}} is beyond ±{LARGEST_REWARD:g}")
         for name in ("launched_at", "ready_at"):
             if not self.table.column(name).null_count:
                 self.fail_where(~np.isfinite(self.numbers(name)), name, "{} is not a finite number")

@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 SCHEMA_VERSION = 2
 
+LARGEST_REWARD = 1e16
+"""Of either sign. Sums and squares of rewards up to here are finite in 32 bits; beyond it a rule's advantages are not."""
+
 
 @dataclass(slots=True)
 class Rollout:
