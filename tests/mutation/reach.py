@@ -1,5 +1,6 @@
 """Which tests run which line: a mutant is shown only to the tests that execute what it changed."""
 
+import inspect
 import io
 import json
 import os
@@ -51,11 +52,13 @@ class _Tracer:
         if (file := self._wanted.get(code.co_filename)) is None:
             return None
         reached = self.reached[file]
-        reached[code.co_firstlineno][self._test] = None
+        in_function = code.co_flags & inspect.CO_OPTIMIZED  # and not what an import runs, of whichever test came to it first
 
         def note(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
-            reached[frame.f_lineno][self._test] = None
+            reached[frame.f_lineno][self._test if in_function else AT_IMPORT] = None
             return note
+
+        reached[code.co_firstlineno][self._test if in_function else AT_IMPORT] = None
 
         return note
 
@@ -84,9 +87,13 @@ class Reach:
     modules: Sequence[str]
 
     def of(self, lines: Collection[int]) -> tuple[list[str], list[str]]:
-        """The tests that run one of these lines, then those that run any other: what a first test has cached counts as its."""
+        """The tests that run one of these lines, then those that run any other: what a first test has cached counts as its.
+
+        What runs at import, such as the bounds of a setting, may be met by a test that runs no line of the file: then all.
+        """
         first = {test for line in lines for test in self.tests_of_line.get(line, ())}
-        then = {test for tests in self.tests_of_line.values() for test in tests} - first
+        reached = {test for tests in self.tests_of_line.values() for test in tests}
+        then = (set(self.order) if AT_IMPORT in first else reached) - first
         return [test for test in self.order if test in first], [test for test in self.order if test in then]
 
 
