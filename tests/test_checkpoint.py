@@ -96,7 +96,8 @@ def test_a_damaged_complete_checkpoint_is_an_error_that_names_it(tmp_path: Path,
         file.write_bytes({"cut": content[:-3], "empty": b"", "noise": b"\xff" * len(content)}[damage])
     with pytest.raises(DataError) as caught:
         load_newest(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / 'u000002'}: marked complete but cannot be loaded")
+    where = f"{tmp_path / 'u000002'}" + ("/state.json: " if part == "state.json" else ": marked complete but cannot be loaded")
+    assert str(caught.value).startswith(where)
     assert "delete it to resume from the checkpoint before it" in str(caught.value)
     shutil.rmtree(tmp_path / "u000002")
     assert load_newest(tmp_path) is not None
@@ -105,7 +106,7 @@ def test_a_damaged_complete_checkpoint_is_an_error_that_names_it(tmp_path: Path,
 @pytest.mark.parametrize("state", ["[]", "{}", '{"update": 2}', '{"update": null, "extra": {}}', '{"update": 2, "extra": 3}'])
 def test_a_state_file_of_another_shape_is_an_error(tmp_path: Path, state: str) -> None:
     (save(tmp_path, 2) / "state.json").write_text(state)
-    with pytest.raises(DataError, match="u000002: marked complete but cannot be loaded"):
+    with pytest.raises(DataError, match=r"u000002/state\.json: damaged \(.*\); restore "):
         load_newest(tmp_path)
 
 
@@ -228,6 +229,6 @@ def test_one_flipped_bit_is_an_error(tmp_path: Path, part: str) -> None:
 
 @pytest.mark.parametrize("source", ["x", [], 1.5])
 def test_a_state_of_another_type_is_an_error(tmp_path: Path, source: Any) -> None:
-    save(tmp_path, 2, extra={"source": source})
-    with pytest.raises(DataError, match=r"u000002: .*source"):
+    save(tmp_path, 2, extra={"run_id": "run-a", "source": source})
+    with pytest.raises(DataError, match=r"u000002/state\.json: damaged \(extra\.source is "):
         load_newest(tmp_path)

@@ -215,6 +215,7 @@ WRITERS = {
     "lab/results.py": "appends lines and flushes them",
     "lab/sweep_pool.py": "a log that nothing counts on",
     "rewards/running.py": "in a temporary folder, gone with the job",
+    "training/weight_sender.py": "a log that nothing counts on",
     "embedded/pretrain.py": "makes the model of the package, once",
 }
 """Files of gmc that write without `write_text`, `write_bytes` or `write_json` of gmc.store.files, and why they may."""

@@ -22,6 +22,13 @@ STUDENT_975 = {2: 12.706204736, 3: 4.302652730, 4: 3.182446305}
 """Quantiles of Student's t at 0.975 for n runs (n − 1 degrees of freedom), from a table."""
 
 
+COUNTS = {"responses": 9, "truncated_share": 0.0, "unparseable_share": 0.0, "timeouts": 0, "crashes": 0}
+COUNTS |= {"mean_response_tokens": 5.0}
+UNKNOWN = {"source": "", "weights_hash": "", "tokenizer_hash": "", "run_id": ""}
+SPEC = {"benchmark": "arithmetic", "template_id": "plain", "greedy": True, "temperature": 1.0, "top_p": 1.0, "max_tokens": 64}
+SPEC |= {"pass_k": [1], "seed": 0, "reward": ["math"]}
+
+
 def fake_run(path, rule, delay, seed, rewards, score=None, updates=200):
     run = RunDirectory.create(path, model="embedded", seed=seed)
     settings = {"seed": seed, "delay": delay, "estimator": {"name": rule}, "train": {"updates": updates}}
@@ -33,9 +40,12 @@ def fake_run(path, rule, delay, seed, rewards, score=None, updates=200):
             record = {
                 "benchmark": "arithmetic",
                 "scores": {"greedy": {"value": value, "low": 0, "high": 1, "samples": 1, "problems": 9}},
-                "model": {"label": f"v{version:06d}", "version": version},
-                "problems": {"content_hash": "c", "count": 9},
-                "spec": {"samples": 1},
+                "outcomes": {"greedy": COUNTS},
+                "versions": {},
+                "notes": [],
+                "model": {"label": f"v{version:06d}", "version": version, **UNKNOWN},
+                "problems": {"content_hash": "c", "content_hash_matches": None, "count": 9, "source": "arithmetic"},
+                "spec": {"samples": 1, **SPEC},
             }
             run.evals.mkdir(exist_ok=True)
             (run.evals / f"arithmetic-v{version:06d}-0.json").write_text(json.dumps(record))
@@ -187,10 +197,10 @@ def test_results_are_of_the_newest_policy_and_never_of_the_base_model(tmp_path):
     newest = next(iter(read_trained_run(path).results.values()))
     assert newest.record["model"]["version"] == 200
     for name, label, version in (("zz-older", "v000150", 150), ("zz-base", "base", 900), ("curve-x", "v000900", 900)):
-        record = dict(newest.record) | {"model": {"label": label, "version": version}}
+        record = dict(newest.record) | {"model": {"label": label, "version": version, **UNKNOWN}}
         (path / "evals" / f"{name}.json").write_text(json.dumps(record))
     assert [result.record["model"]["version"] for result in read_trained_run(path).results.values()] == [200]
-    record = dict(newest.record) | {"model": {"label": "a-copy", "version": 300}}
+    record = dict(newest.record) | {"model": {"label": "a-copy", "version": 300, **UNKNOWN}}
     (path / "evals" / "a.json").write_text(json.dumps(record))
     assert [result.record["model"]["version"] for result in read_trained_run(path).results.values()] == [300]
 

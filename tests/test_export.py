@@ -52,13 +52,18 @@ def make_run(
     return path
 
 
+COUNTS = {"responses": 160, "truncated_share": 0.0, "unparseable_share": 0.0, "timeouts": 0, "crashes": 0}
+COUNTS |= {"mean_response_tokens": 5.0}
+
+
 def add_result(
     path: Path, version: int, value: float, *, benchmark: str = "mine", seed: int = 0, notes: Sequence[str] = ()
 ) -> None:
     run = RunDirectory.open(path)
     record = {
         "benchmark": benchmark,
-        "model": {"label": f"v{version}", "version": version, "run_id": run.run_id},
+        "model": {"label": f"v{version}", "version": version, "run_id": run.run_id}
+        | {"source": "embedded", "weights_hash": "", "tokenizer_hash": ""},
         "spec": {
             "benchmark": benchmark,
             "temperature": 1.0,
@@ -67,8 +72,11 @@ def add_result(
             "template_id": "arithmetic-v1",
             "seed": seed,
         }
-        | {"reward": ["math"]},
-        "problems": {"content_hash": "abcdef0123456789", "count": 40, "source": "/home/me/secret/mine.jsonl"},
+        | {"reward": ["math"], "samples": 4, "greedy": False, "pass_k": [1]},
+        "problems": {"content_hash": "abcdef0123456789", "count": 40, "source": "/home/me/secret/mine.jsonl"}
+        | {"content_hash_matches": None},
+        "outcomes": {"sampled": COUNTS},
+        "versions": {},
         "rewarded": {"labels": ["math"], "binary": True, "binary_parts": [True]},
         "scores": {"avg@4": {"value": value, "low": value - 0.1, "high": value + 0.1, "samples": 4, "problems": 40}},
         "notes": ["/home/me/secret/mine.jsonl: 40 of 41 rows kept", *notes],

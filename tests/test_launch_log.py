@@ -127,5 +127,5 @@ def test_an_account_goes_through_a_checkpoint(tmp_path):
     account = SetAsideAccount()
     account.add(ASIDE)
     assert SetAsideAccount.parse({"groups": 2, "reward": 1.0, "tokens": 38}) == account
-    with pytest.raises(DataError, match="restore it from a copy"):
+    with pytest.raises(DataError, match="restore the folder from a copy"):
         SetAsideAccount.parse("damaged")

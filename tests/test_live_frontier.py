@@ -143,7 +143,8 @@ def test_a_sleeper_that_fails_and_gives_its_claim_back_does_not_free_the_heir_s(
 def test_a_damaged_decision_is_named(run, record):
     finished(run, 0, record=record)
     with pytest.raises(
-        DataError, match=r"claims/b000000\.done/record\.json: (not valid JSON|names no shard of batch 0; remove)"
+        DataError,
+        match=r"claims/b000000\.done/record\.json: (not valid JSON|damaged \(.*\); remove|names no shard of batch 0; remove)",
     ):
         unused(Frontier(run), UsedBatches())
 

@@ -64,7 +64,7 @@ def test_training_goes_on_bit_equal(tmp_path: Path, make: Make, steps: int) -> N
         weights=model.state_dict(),
         optimizer=optimizer_tensors(optimizer),
         estimator={},
-        extra={},
+        extra={"run_id": "run"},
         keep=1,
     )
 
