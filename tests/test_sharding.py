@@ -89,6 +89,10 @@ def require_equal(alone: Path, sharded: Path, *, apart: float = 1e-3, farthest: 
     rates = 0.0
     for one, other in zip(metrics_of(alone), metrics_of(sharded), strict=True):
         rates += one["optimizer/learning_rate"] * one["optimizer/learning_rate_scale"]
+        if (
+            abs(one["ratio/log_per_token_mean"]) < 1e-6
+        ):  # before the first gradient ratios are rounding, and so is what they go with
+            one, other = ({**each, "ratio/length_correlation": 0.0} for each in (one, other))
         assert other == pytest.approx(one, abs=1e-4, rel=5e-3)
     start, one, other = load_model("embedded").weights(), weights(alone), weights(sharded)
     distance = sum((one[name] - other[name]).double().square().sum() for name in start).sqrt()
