@@ -82,6 +82,14 @@ def test_what_is_sampled_first_has_a_bar_of_its_own(bars, capsys):
     assert "responses to sample before the first update: 128, by the policy that training starts from" in written
 
 
+def test_where_all_is_imported_only_updates_are_drawn(bars, capsys):
+    with TrainingView() as view:
+        view.opened(0, 10, 0)
+        view.updated(0, METRICS)
+    assert [(bar.name, bar.done) for bar in bars.made] == [("train", 1)]
+    assert "responses to sample" not in capsys.readouterr().err
+
+
 def test_a_resumed_run_starts_where_it_was(bars):
     with TrainingView() as view:
         view.opened(7, 10, None)

@@ -119,7 +119,9 @@ def test_nothing_is_written_until_told(tmp_path):
     assert "nothing written; --write puts 8 files" in shown.stderr
     assert "# run, policy version 5" in shown.stdout
     assert not (tmp_path / "out").exists()
-    assert export(run, "--to", tmp_path / "out", "--write").exit_code == 0
+    wrote = export(run, "--to", tmp_path / "out", "--write")
+    assert wrote.exit_code == 0
+    assert "export 1/1" in wrote.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     expected = "README.md config.json generation_config.json gmc.json gmc_settings.toml model.safetensors tokenizer.json"
     assert names == [*expected.split(), "tokenizer_config.json"]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -100,6 +101,22 @@ def test_another_reward_or_changed_code_is_refused_on_the_same_run(run, file):
         with pytest.raises(UsageError, match=r"rewards\.py: changed since the run began.*--set reward\.code=auto"):
             resolve_settings(earlier=earlier_settings(run, resume=True, overwrite=False))
         resolve_settings(earlier=earlier_settings(run, resume=True, overwrite=False), assignments=["reward.code=auto"])
+    finally:
+        file.write_text(CODE)
+
+
+def test_a_change_that_training_accepted_needs_no_word_afterwards(run, file, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    asked = ("eval", "--run", tmp_path / "run", "--n", 1, "--limit", 2, "--max-tokens", 12)
+    try:
+        file.write_text(CODE + "# changed\n")
+        assert gmc(*asked).exit_code == 2
+        assert gmc("train", "--run", tmp_path / "run", "--resume", "--updates", 5, "--set", "reward.code=auto").exit_code == 0
+        assert gmc(*asked).exit_code == 0
+        file.write_text(CODE + "# changed again\n")
+        refused = gmc(*asked)
+        assert refused.exit_code == 2
+        assert "changed since the run began" in " ".join(refused.stderr.split())
     finally:
         file.write_text(CODE)
 

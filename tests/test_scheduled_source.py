@@ -247,7 +247,9 @@ def test_a_batch_is_imported_where_there_is_one_and_generated_where_not(tmp_path
         return None
 
     maker = Maker()
-    source = make_source(tmp_path, 1, maker=maker, import_batch=bring)
+    source = make_source(tmp_path, 1, maker=maker, import_batch=bring, importable=[0, 7])
+    assert source.to_fill == 1
+    assert asked == []
     source.launch(0)
     assert asked == [0, 1]
     assert maker.made == [(1, 0)]

@@ -1,5 +1,6 @@
 """Settings that a run keeps: what is saved, and what a later command makes of it, whatever the code's defaults become."""
 
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,33 @@ def test_device_and_dtype_are_kept_on_resume_and_chosen_again_by_other_commands(
     assert model.device == "cuda"
     other = resolve_settings(earlier=earlier_settings(tmp_path, resume=False, overwrite=False)).model
     assert (other.device, other.compute_dtype) == ("cuda", "bfloat16")
+
+
+@pytest.mark.parametrize("newest", ["train", "rollout"])
+def test_of_two_hashes_of_a_file_the_one_saved_last_counts(tmp_path, newest):
+    (tmp_path / "f.py").write_text("def f(completions, **rest):\n    return [0.0 for _ in completions]\n")
+    reward = f"reward.parts=['{tmp_path / 'f.py'}:f']"
+    run, hashes = saved_run(tmp_path / "run", resolve_settings(assignments=[reward])), {}
+    for time, command in enumerate(["rollout", "train"] if newest == "train" else ["train", "rollout"]):
+        with (tmp_path / "f.py").open("a") as file:
+            file.write(f"# as {command} has it\n")
+        settings = resolve_settings(assignments=[reward])
+        run.save_settings(command, settings)
+        os.utime(run.settings(command), (time, time))
+        hashes[command] = settings.reward.code
+    assert hashes["train"] != hashes["rollout"]
+    earlier = earlier_settings(run.path, resume=False, overwrite=False)
+    assert tuple(earlier.values["reward.code"]) == tuple(hashes[newest])
+    assert tuple(resolve_settings(earlier=earlier).reward.code) == tuple(hashes[newest])
+
+
+def test_hashes_that_training_saved_of_other_files_are_not_taken(tmp_path):
+    (tmp_path / "f.py").write_text("def f(completions, **rest):\n    return [0.0 for _ in completions]\n")
+    run = saved_run(tmp_path / "run", resolve_settings())
+    rolled = resolve_settings(assignments=[f"reward.parts=['{tmp_path / 'f.py'}:f']"])
+    run.save_settings("rollout", rolled)
+    os.utime(run.settings("rollout"), (0, 0))
+    assert resolve_settings(earlier=earlier_settings(run.path, resume=False, overwrite=False)).reward.code == rolled.reward.code
 
 
 @pytest.mark.parametrize("damage", ["settings", "origins", "type"])

@@ -83,14 +83,16 @@ def _write(plan: "Plan", to: str, repository: str, public: bool) -> str:
 
     if repository:
         return upload(plan, repository, private=not public)
-    whole = sum(file.size for file in plan.files)
-    with progress_bar("export", whole // 2**20 + 1, "MiB") as bar:
-        written = 0
+    whole = sum(file.size for file in plan.files) // 2**20 + 1
+    with progress_bar("export", whole, "MiB") as bar:
+        written = shown = 0
 
         def advance(count: int) -> None:
-            nonlocal written
-            before, written = written // 2**20, written + count
-            bar.advance(written // 2**20 - before)
+            nonlocal written, shown
+            before, written = shown, written + count
+            shown = min(written // 2**20, whole - 1)  # merged weights may differ in size from what was planned
+            bar.advance(shown - before)
 
         write_folder(plan, Path(to), advance)
+        bar.advance(whole - shown)  # the last one, which is rarely full
     return to

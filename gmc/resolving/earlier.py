@@ -10,6 +10,8 @@ from gmc.store.saved_settings import SavedSettings, read_saved_settings
 
 SHARED_SECTIONS = ("seed", "model", "problems", "reward", "rollout")
 DEVICE = "device"
+CODE = ("reward.code", "rollout.environment_code")
+"""Settings that hold hashes of a stranger's files, each as "HASH FILE"."""
 
 
 def earlier_settings(run: Path, *, resume: bool, overwrite: bool, command: str = "") -> Layers:
@@ -31,8 +33,23 @@ def earlier_settings(run: Path, *, resume: bool, overwrite: bool, command: str =
     for path in (rolled, trained):
         if path.is_file():
             layers = _resumable(path) if resume else _without_device(_layers(path, read_saved_settings(path)))
+            if path == rolled and trained.is_file():
+                _take_newer_code(layers, rolled, trained)
             return layers.only(lambda key: key.partition(".")[0] in SHARED_SECTIONS)
     return Layers()
+
+
+def _take_newer_code(layers: Layers, rolled: Path, trained: Path) -> None:
+    """Put hashes of code that `gmc train` saved in place of those of `gmc rollout`, where it saved later: somebody may have
+    gone on with a repaired file by --set reward.code=auto, and need not say so again. File by file, since the commands may have
+    had other rewards."""
+    if trained.stat().st_mtime_ns < rolled.stat().st_mtime_ns:
+        return
+    newer = read_saved_settings(trained).values
+    for key in CODE:
+        accepted = {line.partition(" ")[2]: line for line in newer.get(key, ())}
+        if key in layers.values:
+            layers.values[key] = [accepted.get(line.partition(" ")[2], line) for line in layers.values[key]]
 
 
 def _require_saved(run: Path, command: str) -> None:

@@ -1,7 +1,7 @@
 """Training on generated rollouts: shards on disk, and a delay model that says which is launched and used when."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -57,7 +57,8 @@ class ScheduledSource(RolloutSource):
     maker: None for a delay that generates nothing. spec: the delay as the user wrote it. planned_updates: the horizon N.
     stopping: polled between batches, so that a long filling can be interrupted. ranks: the processes that train together; each
     keeps the same state, rank 0 alone writes shards. start_version: which version of the shards the run's initial weights
-    are, None where that is not known. import_batch: imports a batch of version 0 from another run, when it is there.
+    are, None where that is not known. import_batch: imports a batch of version 0 from another run, when it is there;
+    importable: which batches those are.
     elsewhere: processes that make the batches in place of the maker; the results are the same, and training waits for a
     batch only when it needs it. launches: the run's log of them.
     """
@@ -74,6 +75,7 @@ class ScheduledSource(RolloutSource):
         ranks: Ranks = ALONE,
         start_version: int | None = 0,
         import_batch: Callable[[int], StoredShard | None] = lambda batch: None,
+        importable: Collection[int] = (),
         elsewhere: Elsewhere | None = None,
         launches: LaunchLog | None = None,
     ) -> None:
@@ -86,6 +88,7 @@ class ScheduledSource(RolloutSource):
         self._ranks = ranks
         self._start_version = start_version
         self._import_batch = import_batch
+        self._importable = frozenset(importable)
         self._elsewhere = elsewhere
         self._log = launches
         self._metadata: tuple[int, ShardMetadata] | None = None
@@ -108,7 +111,7 @@ class ScheduledSource(RolloutSource):
         first = self._delays.first_launches
         if first is None or self._elsewhere is not None:
             return None
-        return sum(batch not in self._stored for batch in range(first))
+        return sum(batch not in self._stored and batch not in self._importable for batch in range(first))
 
     @property
     def knows_lags(self) -> bool:

@@ -51,6 +51,13 @@ def open_imports(place: Place, rollouts_from: Path | None) -> Imports | None:
         every_version=delay.needs_existing_shards,
         start_version=max(0, place.settings.train.start_version),
     )
+    which = "" if delay.needs_existing_shards else " of version 0"
+    log.info(
+        "%s: %d rollout batches%s are there; those that training asks for are not sampled",
+        rollouts_from,
+        len(imports.batches),
+        which,
+    )
     if delay.live or not delay.generates:
         place.ranks.from_rank_0(lambda: [imports.copy(batch) for batch in imports.batches])
     return imports
@@ -84,6 +91,7 @@ def _scheduled(place: Place, updater: Updater, imports: Imports | None) -> Sched
         ranks=ranks,
         start_version=first,
         import_batch=imports.copy if imports else lambda batch: None,
+        importable=imports.batches if imports else (),
         elsewhere=elsewhere,
         launches=LaunchLog(place.run.launches),
     )
