@@ -112,5 +112,5 @@ def report(scaffold: Scaffold, name: str, out: Path, *, json: bool, use: str) ->
         return
     write_line(f"wrote {folder}")
     write_line(f"install it:  pip install -e {folder}")
-    write_line(f"test it:     pytest {folder}")
+    write_line(f"test it:     pip install pytest && python -m pytest {folder}")
     write_line(f"use it:      {use}")

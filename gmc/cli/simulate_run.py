@@ -53,7 +53,8 @@ def run_delay(request: SimulationRequest) -> dict[str, Any]:
     stderr.print(Group(*delay_tables(spec, lengths, result), *theory_tables(theory), *delay_picture(result.delays)))
     if clash:
         raise UsageError(f"{path}: holds another schedule, left alone; use --overwrite, or --schedule with another name")
-    write_line(f"schedule {path}: gmc train --delay schedule:{path} follows it" if path else KEEP)
+    size = f"--prompts {lengths.prompts} --updates {updates}"
+    write_line(f"schedule {path}: gmc train --delay schedule:{path} {size} follows it" if path else KEEP)
     record = {"delay_spec": spec, "lengths": lengths.note, "seed": request.seed, **result.summary(), "theory": theory}
     return {**record, "schedule": None if path is None else str(path)}
 
