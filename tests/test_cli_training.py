@@ -90,6 +90,12 @@ def test_where_all_is_imported_only_updates_are_drawn(bars, capsys):
     assert "responses to sample" not in capsys.readouterr().err
 
 
+def test_nothing_is_drawn_of_a_finished_run(bars, capsys):
+    with TrainingView() as view:
+        view.opened(10, 10, 0)
+    assert (bars.made, capsys.readouterr().err) == ([], "")
+
+
 def test_a_resumed_run_starts_where_it_was(bars):
     with TrainingView() as view:
         view.opened(7, 10, None)

@@ -14,7 +14,7 @@ from gmc.config.layers import FIELDS
 from gmc.errors import DataError, UsageError
 from gmc.evaluation.arms import WINDOW, TrainedRun, group_by_arm, over_seeds, read_trained_run
 from gmc.evaluation.arms_differences import arm_differences
-from gmc.evaluation.arms_report import _value
+from gmc.evaluation.arms_report import _value, arm_tables, dash_lines
 from gmc.resolving.resolve import resolve_settings
 from gmc.store.run_directory import RunDirectory
 
@@ -168,6 +168,26 @@ def test_differences_are_paired_by_seed_and_corrected_together(tmp_path):
     least = min(range(len(raw)), key=raw.__getitem__)
     assert made[least].holm == pytest.approx(8 * raw[least])
     assert all(each.holm >= p for each, p in zip(made, raw, strict=True))
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("scores", "dash"),
+    [
+        ({"gmc": [0.7, 0.8], "grpo": [0.5, 0.9]}, False),
+        ({"gmc": [0.7, 0.8], "grpo": [0.5, 0.6]}, True),  # the same difference on both seeds
+        ({"gmc": [0.7], "grpo": [0.5]}, True),
+        ({"gmc": [0.7, 0.7], "grpo": [0.5, 0.9]}, True),
+    ],
+)
+def test_a_dash_in_the_tables_is_explained(tmp_path, scores, dash):
+    found = [
+        read_trained_run(fake_run(tmp_path / f"{rule}-{seed}", rule, "0", seed, [score] * 60, score))
+        for rule, values in scores.items()
+        for seed, score in enumerate(values)
+    ]
+    lines = dash_lines(arm_tables(group_by_arm(found)))
+    assert [line.startswith("–: no interval or no p") for line in lines] == [True] * dash
 
 
 @pytest.mark.train

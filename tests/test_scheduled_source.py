@@ -101,11 +101,11 @@ def test_a_shard_of_an_earlier_version_is_refused_too(tmp_path):
     write_sample(tmp_path, batch=0, version=0)
     stale = write_sample(tmp_path, batch=1, version=0)
     source = make_source(tmp_path, 0, maker=Maker())
-    with pytest.raises(
-        UsageError,
-        match=r"1 rollout batches \(from number 1\) are more than --delay 0 has launched by update 0 \(it starts from 1\)",
-    ):
-        source.launch(0)
+    surplus = r"1 rollout batches \(from number 1\) are more than --delay 0 has launched by update 0 \(it starts from 1\)"
+    for refused in (source.check_start, lambda: source.launch(0)):
+        with pytest.raises(UsageError, match=surplus):
+            refused()
+    make_source(tmp_path, 1, maker=Maker()).check_start()
     stale.rename(tmp_path / "b000001-v000009.parquet")
     source = make_source(tmp_path, 1, maker=Maker())
     with pytest.raises(DataError, match="wants batch 1 from policy version 0, not 9"):

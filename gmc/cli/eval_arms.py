@@ -22,7 +22,7 @@ def arms(
         RunDirectory.open(run)
     from gmc.cli.output import print_json, stderr, write_line
     from gmc.evaluation.arms import group_by_arm, read_trained_runs
-    from gmc.evaluation.arms_report import arm_tables, arms_record, differences_record, missing_lines, save_curves
+    from gmc.evaluation.arms_report import arm_tables, arms_record, dash_lines, differences_record, missing_lines, save_curves
     from gmc.simulator.plots import check_plot_path
 
     if plot is not None:
@@ -31,9 +31,10 @@ def arms(
     for run in untrained:
         write_line(f"{run}: left out, no update was made there")
     found = group_by_arm(trained)
-    for table in arm_tables(found):
+    tables = arm_tables(found)
+    for table in tables:
         stderr.print(table)
-    for line in missing_lines(found):
+    for line in [*dash_lines(tables), *missing_lines(found)]:
         write_line(line)
     if plot is not None:
         save_curves(plot, found)

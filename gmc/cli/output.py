@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import tomli_w
@@ -15,6 +16,8 @@ from rich.segment import Segment
 from rich.text import Text
 
 from gmc.cli.streams import shown
+from gmc.config.layers import RUN
+from gmc.config.recipes import recipes_directory
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.errors import one_line
 from gmc.store.files import strict_json
@@ -57,6 +60,9 @@ def _without_padding(segments: Iterable[Segment]) -> Iterator[Segment]:
 
 
 stderr = PlainConsole(stderr=True, highlight=False)
+
+RECIPE = "recipe "
+"""How the origin of a value begins that a recipe says; its path follows."""
 
 QUIET, NORMAL, VERBOSE = logging.WARNING, logging.INFO, logging.DEBUG
 _level = NORMAL
@@ -102,7 +108,26 @@ def print_settings(settings: RunSettings, *, as_json: bool) -> None:
     if as_json:
         print_json({**tree, "origins": dict(settings.origins), "hash": settings.hash})
     else:
-        typer.echo(shown("\n".join(_lines(tree, settings.origins, ""))))
+        typer.echo(shown("\n".join([*_recipe_lines(settings.origins), *_lines(tree, _in_short(settings.origins), "")])))
+
+
+def _recipe_names(origins: Mapping[str, str]) -> dict[str, str]:
+    """Recipes by path: a name that stands for the path, which would be said of every value; none where two have one name."""
+    paths = {origin.removeprefix(RUN) for origin in origins.values() if origin.removeprefix(RUN).startswith(RECIPE)}
+    files = [Path(path.removeprefix(RECIPE)) for path in sorted(paths)]
+    names = {str(file): file.stem if file.parent == recipes_directory() else file.name for file in files}
+    return {path: name for path, name in names.items() if [*names.values()].count(name) == 1}
+
+
+def _recipe_lines(origins: Mapping[str, str]) -> list[str]:
+    return [f"# recipe {one_line(name)}: {one_line(path)}" for path, name in _recipe_names(origins).items() if name != path]
+
+
+def _in_short(origins: Mapping[str, str]) -> dict[str, str]:
+    names = _recipe_names(origins)
+    short = {f"{RECIPE}{path}": f"{RECIPE}{one_line(name)}" for path, name in names.items()}
+    short |= {RUN + long: RUN + name for long, name in short.items()}
+    return {key: short.get(origin, origin) for key, origin in origins.items()}
 
 
 def _lines(tree: Mapping[str, Any], origins: Mapping[str, str], prefix: str) -> Iterator[str]:

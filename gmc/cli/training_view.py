@@ -30,8 +30,10 @@ class TrainingView(Observer):
         self._open.close()
 
     def opened(self, version: int, planned_updates: int, responses_to_fill: int | None) -> None:
-        """Start the first bar."""
+        """Start the first bar, where anything is left to do."""
         self._version, self._planned = version, planned_updates
+        if version == planned_updates:
+            return
         self._filling = bool(responses_to_fill)
         if responses_to_fill:
             write_line(

@@ -25,7 +25,8 @@ from gmc.evaluation.rewarded import format_value
 from gmc.evaluation.tables import new_table
 from gmc.store.files import atomic_path
 
-NO_INTERVAL = " ± –"
+NONE = "–"
+NO_INTERVAL = f" ± {NONE}"
 """Of runs that are equal: nothing tells how far others would lie."""
 
 
@@ -76,7 +77,7 @@ def _difference_table(found: Sequence[ArmDifference]) -> Table:
             each.score,
             value + (" points" if each.binary else ""),
             f"{each.ahead} of {each.paired.seeds}",
-            "" if each.holm is None else f"{each.holm:.2g}",
+            NONE if each.holm is None else f"{each.holm:.2g}",
         )
     return table
 
@@ -117,6 +118,14 @@ def arms_record(arms: Sequence[Arm]) -> list[dict[str, Any]]:
             }
         )
     return record
+
+
+def dash_lines(tables: Sequence[Table]) -> list[str]:
+    """Why a dash stands in the tables, where one does."""
+    cells = [str(cell) for table in tables for column in table.columns for cell in column.cells]
+    if not any(cell == NONE or NO_INTERVAL in cell for cell in cells):
+        return []
+    return [f"{NONE}: no interval or no p, for there is one seed, or all seeds agree: nothing tells how another would differ"]
 
 
 def missing_lines(arms: Sequence[Arm]) -> list[str]:

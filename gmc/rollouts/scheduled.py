@@ -179,7 +179,7 @@ class ScheduledSource(RolloutSource):
                 self._accept(stored, update)
             else:
                 self._generate(batch, update, progress)
-        self._refuse_surplus(update)
+        self._refuse_surplus(update, self._launched)
         return True
 
     def settle(self) -> None:
@@ -347,10 +347,14 @@ class ScheduledSource(RolloutSource):
                 lengths_BPG.append(_lengths(self._unwritten[batch].rows))
         self._delays.calibrate(lengths_BPG)
 
-    def _refuse_surplus(self, update: int) -> None:
+    def check_start(self) -> None:
+        if (first := self._delays.first_launches) is not None:
+            self._refuse_surplus(0, range(first))
+
+    def _refuse_surplus(self, update: int, launched: Collection[int]) -> None:
         if self._maker is None and self._elsewhere is None:
             return
-        surplus = [batch for batch in self._stored if batch not in self._launched and batch not in self._held]
+        surplus = [batch for batch in self._stored if batch not in launched and batch not in self._held]
         if surplus:
             first = self._delays.first_launches
             starts = "response lengths decide how many it starts from" if first is None else f"it starts from {first}"

@@ -81,6 +81,10 @@ class RolloutSource(Protocol):
         """On every rank, before a checkpoint: have on the disk what only the policies before it could make."""
         return
 
+    def check_start(self) -> None:
+        """Of a fresh run: raise `UsageError` for rollouts on disk that `launch` would refuse, before anything is sampled."""
+        return
+
     @property
     def knows_lags(self) -> bool:
         """Whether it is known which versions of this run's policy made its rollouts."""

@@ -58,7 +58,6 @@ def open_session(
     imports = open_imports(place, rollouts_from)
     checkpoint = _newest_checkpoint(place)
     check_shards(place.store, settings, place.model, place.initial_hash, used=_used_up(place, checkpoint))
-
     updater = _updater(place, rule)
     if checkpoint:
         restore_updater(checkpoint, updater, place)
@@ -73,6 +72,8 @@ def open_session(
         restore_source(checkpoint, source, used, place)
         _say_new_horizon(checkpoint, updater)
         updater.rate_mass = _mass_so_far(place, source, used)
+    else:
+        source.check_start()
     live = delay_class(settings.delay).live
     session = Session(
         run,
