@@ -312,8 +312,8 @@ def test_a_resumed_sweep_counts_on(monkeypatch):
 
 
 def test_a_live_run_that_is_mostly_offline_is_told_its_own_cure():
-    assert "plan more --updates: followers begin with version 0" in warning(0.9, "live")
-    assert "--delay ramp:64" in warning(0.9, "64")
+    assert "plan more --updates: followers begin with version 0" in warning(0.9, "live", 200)
+    assert "--delay ramp:64" in warning(0.9, "64", 200)
 
 
 @pytest.mark.parametrize("group", ["rewards", "environments", "delays"])
