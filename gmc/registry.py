@@ -72,7 +72,7 @@ def plain_call(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     Python values, each name once."""
     try:
         parsed = ast.parse(f"f{call}", mode="eval").body
-    except (SyntaxError, RecursionError) as error:
+    except (SyntaxError, RecursionError, MemoryError) as error:  # Python's parser gives up on thousands of signs
         raise ValueError("they cannot be read") from error
     if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
         raise ValueError("one pair of brackets is what a name may have")
@@ -85,7 +85,7 @@ def plain_call(call: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
     try:
         positional = tuple(ast.literal_eval(argument) for argument in parsed.args)
         return positional, {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in parsed.keywords}
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError("they hold more than that") from error
 
 

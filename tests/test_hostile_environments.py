@@ -61,7 +61,7 @@ ERRORS = {
     "asserts": AssertionError(),
 }
 ODD = {
-    "start": [None, {}, "1+2", 7, SHARED, BEGUN, Episode(PROBLEMS[0], None), Episode],
+    "start": [None, {}, "1+2", 7, SHARED, BEGUN, Episode(PROBLEMS[0], None), Episode, Episode(PROBLEMS[0], "\ud800")],
     "reply": [7, b"more", ["more"], True, 1.5, {"text": "x"}, "\ud800", object()],
     "worth": [
         None,
@@ -72,6 +72,10 @@ ODD = {
         Score(1e39, "x"),
         Score("1", "x"),
         Score(None, "x"),
+        Score(1.0, 5),
+        Score(1.0, "\ud800"),
+        Score(1.0, "x", note=b"x"),
+        Score(1.0, "x", parts={3: 1.0}),
     ],
 }
 CASES = [
@@ -166,14 +170,16 @@ FUNCTIONS = {
     class Odd:
         def __str__(self): raise RuntimeError('mute')
     return Odd()""", "error: RuntimeError: mute"),
-    "closes all": ("os.closerange(0, 100); return 5", "error: its process"),
+    "closes all": ("os.closerange(0, 100); return 5", "error: its process ended with exit code"),
+    "real time": ("os.kill(os.getpid(), 40)", "error: its process was ended by signal 40"),
+    "junk": ("[_junk(n) for n in range(3, 30)]", "error: its process wrote something else than an answer"),
     "thread": ("threading.Thread(target=time.sleep, args=(60,)).start(); return 5", "5"),
 }  # fmt: skip
 
 
 @pytest.mark.process
 def test_bad_functions_are_the_model_s_business(tmp_path):
-    code = "import asyncio, os, threading, time\n"
+    code = "import asyncio, os, threading, time\ndef _junk(n):\n    try: os.write(n, b'junk\\n')\n    except OSError: pass\n"
     for number, (body, _) in enumerate(FUNCTIONS.values()):
         code += f'def f{number}():\n    "Bad."\n    {body}\n'
     (tmp_path / "bad.py").write_text(code)
@@ -204,16 +210,32 @@ REWARDS = {
     "leaves": ("os._exit(3)", "its process ended with exit code 3"),
     "flood": ("[print('x' * 10**7) or 1.0 for _ in range(n)]", ""),
     "forks": ("[os.fork() * 0.0 for _ in range(n)]", ""),
+    "real time": ("os.kill(os.getpid(), 40)", "its process was ended by signal 40"),
+    "says x": ("setattr(json, 'dumps', lambda *_, **__: 'x')", "its process wrote something else than an answer"),
+    "says 5": ("setattr(json, 'dumps', lambda *_, **__: '5')", "its process wrote something else than an answer"),
+    "says {}": ("setattr(json, 'dumps', lambda *_, **__: '{}')", "its process wrote something else than an answer"),
+    "much": ("[sys.stderr.write('x' * 9000), os._exit(3)]", r"exit code 3: x{300}… "),
+    "closes": ("[os.closerange(1, 99), time.sleep(60)]", "closed its output without an answer, and was ended"),
+    "half": ("_['log_metric']('\\ud800', 1.0)", r"ValueError: '\\ud800' is logged, and UTF-8 cannot write it"),
+    "half extra": ("_['log_extra']('x', ['\\ud800'] * n)", r"ValueError: '\\ud800' is logged, and UTF-8 cannot"),
+    "empties": ("completions.clear() or []", "it gave 0 rewards for 2 responses"),
+    "one text": ("'12'", "it gave one str, not a list of rewards"),
+    "one record": ("{1: 2, 3: 4}", "it gave one dict, not a list of rewards"),
+    "says more": ("setattr(json, 'dumps', lambda *_, **__: '{\"rewards\": [1, 1]}')", "its process wrote something else"),
+    "not binary": ("[2.5] * n", "it says of itself that it is binary, and a reward is 2.5"),
     "whole": ("[10**400] * n", "a reward is an integer too large"),
 }
 
 
 @pytest.mark.process
-def test_bad_reward_functions_are_named_with_the_problem(tmp_path):
+def test_bad_reward_functions_are_named_with_the_problem(tmp_path, monkeypatch):
+    monkeypatch.setattr("gmc.rewards.process.ENDING_SECONDS", 1.0)
     file = tmp_path / "bad.py"
-    code = "import itertools, os\nclass Odd:\n    def __float__(self): raise RuntimeError('mute')\n"
-    for number, (body, _) in enumerate(REWARDS.values()):
+    code = "import itertools, json, os, sys, time\nclass Odd:\n    def __float__(self): raise RuntimeError('mute')\n"
+    for number, (name, (body, _)) in enumerate(REWARDS.items()):
         code += f"def f{number}(completions, **_):\n    n = len(completions)\n    return {body}\n"
+        if name == "not binary":
+            code += f"f{number}.binary = True\n"
     file.write_text(code)
     samples = [Sample(Problem("p7", "q", "1"), "q", "1", [1])] * 2
     for number, (name, (_, words)) in enumerate(REWARDS.items()):

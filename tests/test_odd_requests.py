@@ -18,6 +18,11 @@ CASES = {
     "a folder as recipe": (["rollout", "--recipe", "/usr"], "a folder, and a file is needed"),
     "a pipe as reward": (["rollout", "--reward", "PIPE.py:f"], "PIPE.py: a device or a pipe"),
     "a pipe as tools": (["rollout", "--environment", "tools(functions=PIPE.py)"], "PIPE.py: a device or a pipe"),
+    "a module that runs": (["rollout", "--reward", "__main__:f"], "no module __main__ is installed"),
+    "tools of what runs": (["rollout", "--environment", "tools(functions='__main__')"], "no module __main__ is installed"),
+    "a deep reward": (["rollout", "--reward", "DEEP.py:f"], "DEEP.py is no Python file: "),
+    "a long sum": (["rollout", "--reward", "SUM.py:f"], "SUM.py is no Python file: "),
+    "deep arguments": (["rollout", "--reward", f"x.py:f({'-' * 90_000}1)"], "they cannot be read"),
     "a pipe of lengths": (
         ["simulate-delay", "--lengths", "PIPE.jsonl", "--delay", "3"],
         "PIPE.jsonl: a device or a pipe",
@@ -39,8 +44,10 @@ def test_an_odd_request_is_one_line(tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)
     for name in ("PIPE.py", "PIPE.jsonl"):
         os.mkfifo(name)
+    (tmp_path / "DEEP.py").write_text(f"x = {'-' * 100_000}1\n")
+    (tmp_path / "SUM.py").write_text(f"x = {'1+' * 100_000}1\n")
     command, words = CASES[case]
     result = CliRunner().invoke(app, command)
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert (result.exit_code, words in line) == (2, True), line
-    assert {path.name for path in tmp_path.iterdir()} == {"PIPE.py", "PIPE.jsonl"}
+    assert {path.name for path in tmp_path.iterdir()} == {"PIPE.py", "PIPE.jsonl", "DEEP.py", "SUM.py"}

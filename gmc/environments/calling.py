@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gmc.rewards.serving import Refusal, brief, load_module, serve, where
+from gmc.rewards.wire import is_writable
 
 Function = Callable[..., Any]
 
@@ -59,9 +60,12 @@ def described(place: str, name: str, function: Function) -> str:
     if not text:
         raise Refusal(f"{place}: {name} has no docstring, which is what the model is told of it; write one")
     try:
-        return f"{name}{inspect.signature(function)}: {text}"
-    except (TypeError, ValueError) as error:
+        told = f"{name}{inspect.signature(function)}: {text}"
+    except Exception as error:  # a default value may be an object of any kind, which the signature shows
         raise Refusal(f"{place}: {name} has no signature that Python can tell; wrap it in a function of your own") from error
+    if not is_writable(told):
+        raise Refusal(f"{place}: the docstring or signature of {name} holds half of a surrogate pair, which UTF-8 cannot write")
+    return told
 
 
 def read_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:

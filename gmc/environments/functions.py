@@ -13,6 +13,9 @@ from gmc.rewards.process import Worker, WorkerDiedError, WorkerTimeoutError
 
 log = logging.getLogger(__name__)
 
+CALLED = ({"answer"}, {"error", "function", "line"})
+"""What the process may say of a call."""
+
 
 class ToolError(GmcError):
     """The functions of a tool cannot be had: their file cannot be imported, or does not say what they do."""
@@ -78,7 +81,7 @@ class ToolFunctions:
         if not self._worker.running:
             self._load()
         try:
-            answer: Mapping[str, Any] = self._worker.ask({"call": text, "characters": self._characters}, self._seconds)
+            answer: Mapping[str, Any] = self._worker.ask({"call": text, "characters": self._characters}, self._seconds, CALLED)
         except WorkerTimeoutError as error:
             answer = {"error": f"no result within {self._seconds:g} s", "function": error.last or "", "line": ""}
         except WorkerDiedError as error:

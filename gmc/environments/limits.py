@@ -16,6 +16,7 @@ from gmc.errors import GmcError
 from gmc.registry import in_one_line
 from gmc.rewards.base import Score
 from gmc.rewards.combined import is_reward
+from gmc.rewards.wire import is_writable
 from gmc.store.shards.rollout import LARGEST_REWARD
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ def require_episode(given: object) -> Episode:
         raise OddAnswerError(f"gave {type(given).__name__}, not an Episode")
     if not isinstance(given.question, str):
         raise OddAnswerError(f"gave an episode whose question is {type(given.question).__name__}, not a text")
+    if not is_writable(given.question):
+        raise OddAnswerError("gave an episode whose question UTF-8 cannot write (half of a surrogate pair)")
     if given.turns or given.scores:
         raise OddAnswerError("gave an episode that has begun; make a new one for every call")
     return given
@@ -85,7 +88,7 @@ def require_reply(given: object) -> str | None:
     """What `reply` gave, if it is a text that can be written, or None. Raises `OddAnswerError`."""
     if given is not None and not isinstance(given, str):
         raise OddAnswerError(f"answered with {type(given).__name__}, not a text or None")
-    if given is not None and any("\ud800" <= character <= "\udfff" for character in given):
+    if given is not None and not is_writable(given):
         raise OddAnswerError("answered with text that UTF-8 cannot write (half of a surrogate pair)")
     return given
 
@@ -97,6 +100,9 @@ def require_worth(given: object) -> Score:
         limit = f"±{LARGEST_REWARD:g}"
         raise OddAnswerError(f"gave {reprlib.repr(found)}, not a Score whose reward is a finite number within {limit}")
     assert isinstance(given, Score)
+    texts = [given.status, *(text for text in (given.prediction, given.note) if text is not None), *given.parts]
+    if not all(isinstance(text, str) and is_writable(text) for text in texts):
+        raise OddAnswerError("gave a Score whose status, prediction, note or parts' names are no text that UTF-8 can write")
     return given
 
 

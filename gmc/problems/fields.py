@@ -175,7 +175,7 @@ def _from_text(text: str, worked: bool) -> str:
 def _parsed_list(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError) as error:
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise RefusedRowError(f"the answer is a list written as text ({text[:40]})") from error
 
 

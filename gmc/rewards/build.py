@@ -88,8 +88,12 @@ def code_hashes(texts: Sequence[str]) -> dict[str, str]:
 
 
 def file_hashes(paths: Iterable[str]) -> dict[str, str]:
-    """The first 16 hex digits of the SHA-256 of each file, by its path."""
-    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in sorted({*paths})}
+    """The first 16 hex digits of the SHA-256 of each file, by its path. Raises `UsageError` for what is no file."""
+    paths = sorted({*paths})
+    for path in map(Path, paths):
+        if not path.is_file():
+            raise UsageError(f"{path}: {no_file(path)}; a run keeps the hash of every file that it uses")
+    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16] for path in paths}
 
 
 def _registered(spec: RewardSpec) -> Reward:
@@ -124,7 +128,7 @@ def require_names(what: str, place: str, wanted: Sequence[str]) -> None:
     """Refuse a file or module that is not there, or a file that defines one of the names not, as far as that shows without
     running it. what: asks for them. Raises `UsageError`."""
     if not place.endswith(".py"):
-        if importlib.util.find_spec(place.partition(".")[0]) is None and not Path(f"{place}.py").is_file():
+        if not _is_installed(place.partition(".")[0]) and not Path(f"{place}.py").is_file():
             raise UsageError(f"{what}: no module {place} is installed; a file is written {place}.py")
         return
     path = Path(place)
@@ -134,13 +138,18 @@ def require_names(what: str, place: str, wanted: Sequence[str]) -> None:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
         raise UsageError(f"{what}: {path}: {error.strerror}; {' and '.join(wanted)} would be defined there") from error
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two for what is nested too deep
         raise UsageError(f"{what}: {path} is no Python file: {in_one_line(error)}") from error
     names = _names(tree)
     for name in wanted:
         if names is not None and name not in names:
             functions = ", ".join(sorted(name for name in names if not name.startswith("_"))) or "nothing"
             raise UsageError(f"{what}: {path} defines no {name}; it defines {functions}")
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a worker could import it: __main__ is whatever runs there."""
+    return module != "__main__" and importlib.util.find_spec(module) is not None
 
 
 _OWN_SCOPE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

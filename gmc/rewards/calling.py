@@ -14,6 +14,7 @@ from typing import Any
 
 from gmc.rewards import serving
 from gmc.rewards.serving import Refusal, load_module
+from gmc.rewards.wire import is_writable
 from gmc.store.shards.rollout import LARGEST_REWARD
 
 Function = Callable[..., Any]
@@ -50,26 +51,35 @@ class Logs:
 
     def log_extra(self, column: str, values: list[Any]) -> None:
         """One value a response, to be remembered under a name."""
-        self.extra[str(column)] = [value if isinstance(value, str) else str(value) for value in values]
+        self.extra[_written(column)] = [_written(value) for value in values]
 
     def log_metric(self, name: str, value: float) -> None:
         """One number about the batch."""
-        self.metrics[str(name)] = float(value)
+        self.metrics[_written(name)] = float(value)
+
+
+def _written(value: Any) -> str:
+    text = value if isinstance(value, str) else str(value)
+    if not is_writable(text):
+        raise ValueError(f"{text[:40]!r} is logged, and UTF-8 cannot write it: it holds half of a surrogate pair")
+    return text
 
 
 def call_function(function: Function, inputs: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
     """Rewards (None: does not apply) and what was logged. inputs: prompts, completions, completion_ids and the columns, each a
     list with one entry a response. Raises `Refusal` for what the function raises and for rewards that are none."""
     logs = Logs()
+    count = len(inputs["completions"])  # before the function may change the list
     given = {**inputs, "trainer_state": SimpleNamespace(**state), "log_extra": logs.log_extra, "log_metric": logs.log_metric}
     try:
         rewards = function(**_accepted(function, given))
         if inspect.isawaitable(rewards):
             rewards = asyncio.run(_wait(rewards))
-        rewards = list(itertools.islice(rewards, len(inputs["completions"]) + 1))
+        if isinstance(rewards, str | bytes | Mapping):
+            raise TypeError(f"it gave one {type(rewards).__name__}, not a list of rewards, one a response")
+        rewards = list(itertools.islice(rewards, count + 1))
     except BaseException as error:  # somebody's code
         raise Refusal(explain(error)) from error
-    count = len(inputs["completions"])
     if len(rewards) != count:
         raise Refusal(f"it gave {f'more than {count}' if len(rewards) > count else len(rewards)} rewards for {count} responses")
     for name, values in logs.extra.items():

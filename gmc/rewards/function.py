@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 Form = Literal["text", "messages"]
 OnError = Literal["stop", "zero"]
 START_SECONDS = 180.0
+LOADED = ({"refused"}, {"binary"}, {"functions"})
+SCORED = ({"refused"}, {"rewards", "extra", "metrics"})
 OWN_COLUMNS = ("prompt", "completion", "prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 """Columns of a data file that the function does not get, because something else has their name."""
 
@@ -32,7 +34,7 @@ def load(worker: Worker, question: list[Any], what: str, kind: type[GmcError]) -
     place = question[0]
     try:
         with saying_so(f"importing {place} for {what}"):
-            return dict(worker.ask({"load": question}, START_SECONDS))
+            return dict(worker.ask({"load": question}, START_SECONDS, LOADED))
     except WorkerTimeoutError as error:
         raise kind(
             f"{what}: importing {place} took longer than {START_SECONDS:g} s and was stopped; do there what is quick, and the "
@@ -104,9 +106,12 @@ class FunctionReward(Reward):
 
     def _call(self, samples: Sequence[Sample]) -> dict[str, Any]:
         with self._named(f" on {len(samples)} responses"):
-            answer = self._worker.ask({"inputs": self.inputs(samples), "state": vars(self._state)}, self._seconds)
+            answer = self._worker.ask({"inputs": self.inputs(samples), "state": vars(self._state)}, self._seconds, SCORED)
         if "refused" in answer:
             raise RewardError(f"reward {self.spec.unweighted}: {answer['refused']}")
+        odd = [reward for reward in answer["rewards"] if self.binary and reward not in (0, 1, None)]
+        if odd:
+            raise RewardError(f"reward {self.spec.unweighted}: it says of itself that it is binary, and a reward is {odd[0]:g}")
         return dict(answer)
 
     @contextmanager

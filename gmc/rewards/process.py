@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,16 @@ from gmc.errors import GmcError
 from gmc.lifeline import Lifeline
 from gmc.rewards.wire import dumps, loads
 
-ENDING_SECONDS = 1.0
+ENDING_SECONDS = 5.0
+"""How long a worker whose output is closed may take to end by itself, on a busy machine too."""
+
 KEPT_BYTES = 2000
 """Of what a worker prints."""
+
+SHOWN = 300
+"""Characters of its last line that an error shows."""
+
+NO_ANSWER = "its process wrote something else than an answer, and was ended"
 
 
 class WorkerTimeoutError(GmcError):
@@ -59,9 +66,11 @@ class Worker:
         """Whether it has been started and not ended."""
         return self._process is not None
 
-    def ask(self, question: Any, seconds: float) -> Any:
-        """Its answer. Raises `WorkerTimeoutError` after `seconds`, `WorkerDiedError` when it ends instead; it is then gone, and
-        the next question starts another."""
+    def ask(self, question: Any, seconds: float, forms: Sequence[Collection[str]] = ()) -> Any:
+        """Its answer. forms: where it is a record, the keys that one may have.
+
+        Raises `WorkerTimeoutError` after `seconds`, `WorkerDiedError` when it ends instead, or when somebody's code has written
+        something else where answers go; it is then gone, and the next question starts another."""
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -76,7 +85,7 @@ class Worker:
                     raise WorkerTimeoutError(f"no answer within {seconds:g} s", last)
                 if reply == b"":
                     raise self._death(last)
-                answer = loads(reply)
+                answer = self._read(reply, forms, last)
                 if not (isinstance(answer, dict) and "at" in answer):
                     return answer
                 last = answer["at"]
@@ -153,6 +162,16 @@ class Worker:
         first, _, self._buffer = self._buffer.partition(b"\n")
         return first
 
+    def _read(self, reply: bytes, forms: Sequence[Collection[str]], last: Any) -> Any:
+        try:
+            answer = loads(reply)
+        except (ValueError, TypeError, LookupError, RecursionError, ArithmeticError) as error:  # whatever tags hold
+            raise WorkerDiedError(NO_ANSWER, last, -signal.SIGKILL) from error
+        remark = isinstance(answer, dict) and "at" in answer
+        if forms and not remark and not (isinstance(answer, dict) and any(answer.keys() == {*form} for form in forms)):
+            raise WorkerDiedError(NO_ANSWER, last, -signal.SIGKILL)
+        return answer
+
     def _listen(self) -> bool:
         """Take what was printed, of which the end is kept: a flood must fill no disk. False at the end of it."""
         assert self._process is not None
@@ -166,15 +185,32 @@ class Worker:
 
     def _death(self, last: Any) -> WorkerDiedError:
         assert self._process is not None
+        own = False
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING_SECONDS)  # its output is closed a moment before it has ended, and with what code
+            own = True
         kill_group(self._process.pid)
         code = self._process.wait()
         while self._listen():
             pass
         words = self._words.decode(errors="replace").strip().rpartition("\n")[2]
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        words = words if len(words) <= SHOWN else f"{words[:SHOWN]}…"
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        if not own:
+            how = "closed its output without an answer, and was ended"
         return WorkerDiedError(f"its process {how}{': ' + words if words else ''}", last, code)
+
+
+def signal_name(number: int) -> str:
+    """Its name, or its number where Python knows none, as for those of real time.
+
+    >>> signal_name(9), signal_name(40)
+    ('SIGKILL', 'signal 40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def kill_group(leader: int) -> None:

@@ -28,6 +28,15 @@ def loads(line: bytes | str) -> Any:
     return json.loads(line, object_hook=_restored)
 
 
+def is_writable(text: str) -> bool:
+    """Whether UTF-8 can write it, which half of a surrogate pair it cannot.
+
+    >>> is_writable("π"), is_writable(chr(0xD800))
+    (True, False)
+    """
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
