@@ -8,11 +8,11 @@ import pytest
 from test_episodes import PROBLEMS, Scripted, play
 from tiny_models import tiny_model
 
-from gmc.environments import limits
+from gmc.environments import build, limits
 from gmc.environments.base import Environment, Episode, Turn
 from gmc.environments.build import build_environment
 from gmc.environments.limits import EnvironmentFailedError, called
-from gmc.errors import GmcError
+from gmc.errors import GmcError, UsageError
 from gmc.problems.base import Problem
 from gmc.rewards.base import Sample, Score
 from gmc.rewards.build import build_reward
@@ -115,6 +115,38 @@ def test_a_bad_call_is_one_line_with_its_name(where, act):
     said = str(caught.value)
     assert said.startswith(f"environment bad, problem a: {where}")
     assert "--resume" in said
+    assert len(said.splitlines()) == 1
+
+
+class Unready(Bad):
+    """Does it before anything is made."""
+
+    @property
+    def files(self):
+        return self.act() if self.where == "files" else ()
+
+    def completed(self):
+        return self.act() if self.where == "completed" else self.settings
+
+
+UNREADY = [
+    *((f"{where} {name}", where, throw(error)) for where in ("files", "completed") for name, error in ERRORS.items()),
+    *(
+        (f"{where} {act.__name__}", where, act)
+        for where in ("files", "completed")
+        for act in (hang, lambda: None, lambda: (5,))
+    ),
+]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("where", "act"), [case[1:] for case in UNREADY])
+def test_a_bad_declaration_is_one_line_with_its_name(monkeypatch, where, act):
+    monkeypatch.setattr(build, "build_environment", lambda text: Unready(where, act))
+    with pytest.raises(UsageError) as caught:
+        build.code_files("bad") if where == "files" else build.complete("bad")
+    said = str(caught.value)
+    assert said.startswith(f"--environment bad: {where} ")
     assert len(said.splitlines()) == 1
 
 

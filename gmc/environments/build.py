@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gmc.environments.base import Environment
+from gmc.environments.limits import configuring
 from gmc.environments.registry import load_environment
 from gmc.errors import UsageError
 from gmc.registry import in_one_line, plain_call
@@ -44,12 +45,25 @@ def build_environment(text: str, *, seconds: float = Environment.seconds) -> Env
 def complete(text: str) -> str:
     """The spec with every setting said, as a run saves it. Raises as `build_environment`."""
     environment = build_environment(text)
-    try:
-        settings = environment.completed()
-    except UsageError as error:
-        raise UsageError(f"--environment {error}") from error
-    given = ", ".join(f"{key}={value!r}" for key, value in settings.model_dump(mode="json").items())
+    with configuring(environment, "completed"):
+        try:
+            values = environment.completed().model_dump(mode="json")
+        except UsageError as error:
+            raise UsageError(f"--environment {error}") from error
+    given = ", ".join(f"{key}={value!r}" for key, value in values.items())
     return f"{environment.name}({given})" if given else environment.name
+
+
+def code_files(text: str) -> tuple[str, ...]:
+    """The files of code that the environment's settings name. Raises as `build_environment`."""
+    environment = build_environment(text)
+    with configuring(environment, "files"):
+        files = tuple(environment.files)
+    if not all(isinstance(file, str) for file in files):
+        raise UsageError(
+            f"--environment {environment.name}: files gave {files!r:.80}, not names of files; repair the environment"
+        )
+    return files
 
 
 def is_binary(rewards: Sequence[str], environment: str) -> bool:

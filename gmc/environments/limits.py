@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from gmc.environments.base import Environment, Episode
-from gmc.errors import GmcError
+from gmc.errors import GmcError, UsageError
 from gmc.registry import in_one_line
 from gmc.rewards.base import Score
 from gmc.rewards.combined import is_reward
@@ -69,6 +69,24 @@ def called(environment: Environment, problem_id: str, what: str) -> Iterator[Non
             os._exit(0)  # a child that the call has forked came back: there is one run
         if os.getcwd() != folder:
             os.chdir(folder)
+
+
+@contextmanager
+def configuring(environment: Environment, what: str) -> Iterator[None]:
+    """What is asked of an environment before anything is made. what: its name. Raises `UsageError` in one line for what it
+    raises, and for what takes longer than `environment.seconds`."""
+    where = f"--environment {environment.name}: {what}"
+    try:
+        with _time_limit(environment.seconds):
+            yield
+    except _Late as error:
+        raise UsageError(
+            f"{where} took longer than {environment.seconds:g} s and was stopped; repair the environment"
+        ) from error
+    except (GmcError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a plug-in can fail in any way
+        raise UsageError(f"{where} raised {in_one_line(error)}; repair the environment") from error
 
 
 def require_episode(given: object) -> Episode:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from gmc.config.fields import ByModel, derived
 from gmc.config.layers import DEFAULT, FIELDS, Layers, flatten, lay, unflatten
 from gmc.config.settings import OTHERS, RunSettings
-from gmc.environments.build import build_environment
+from gmc.environments.build import code_files
 from gmc.environments.build import complete as complete_environment
 from gmc.errors import UsageError
 from gmc.estimators.base import Estimator
@@ -149,8 +149,7 @@ def _fill_environment(values: dict[str, Any], origins: dict[str, str]) -> None:
         raise UsageError(f'{ENVIRONMENT} = {said!r}: is text, such as "retry(tries=3)"')
     values[ENVIRONMENT] = complete_environment(said)
     origins.setdefault(ENVIRONMENT, DEFAULT)
-    files = build_environment(values[ENVIRONMENT]).files
-    _fill_code(file_hashes(files), f"{ENVIRONMENT}_code", values, origins)
+    _fill_code(file_hashes(code_files(values[ENVIRONMENT])), f"{ENVIRONMENT}_code", values, origins)
 
 
 def _fill_code(hashes: Mapping[str, str], key: str, values: dict[str, Any], origins: dict[str, str]) -> None:
