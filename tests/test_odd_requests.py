@@ -32,7 +32,7 @@ CASES = {
     "a model of no text": (["rollout", "--set", 'model.source="a\\u0000b"'], "model.source = 'a\\x00b': name a"),
     "no temperature": (["rollout", "--temperature", "1e-300"], "rollout.temperature = 1e-300: input should be greater"),
     "hardly greedy": (
-        ["eval", "--temperature", "1e-300"],
+        ["train", "--set", "eval.temperature=1e-300"],
         "give 0, which is greedy, or at least 0.001",
     ),
     "a delay beyond reason": (["train", "--delay", "length:1e300"], "the clock is 1e300, outside 0 to 1,000,000"),
