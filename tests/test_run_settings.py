@@ -34,10 +34,10 @@ def test_damaged_settings_are_named(run, command, damage):
     result = CliRunner().invoke(app, [*command, "--run", str(run.path)])
     assert result.exit_code == 1, result.exception
     assert "train.toml: " in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert len([line for line in result.stderr.splitlines() if not line.endswith("loading torch …")]) == 1
 
 
-@pytest.mark.parametrize("line", ["seed = '0'", "run_id = 3", "seed = true", "extra = 1", "seed = " + "9" * 5000])
+@pytest.mark.parametrize("line", ["seed = '0'", "run_id = 3", "seed = true", "seed = " + "9" * 5000])
 def test_a_run_record_of_another_type_is_named(run, line):
     name = line.partition(" ")[0]
     lines = [old for old in (run.path / "run.toml").read_text().splitlines() if not old.startswith(name)]
@@ -45,3 +45,9 @@ def test_a_run_record_of_another_type_is_named(run, line):
     result = CliRunner().invoke(app, ["status", "--run", str(run.path)])
     assert result.exit_code == 1, result.exception
     assert "run.toml: damaged" in result.stderr
+
+
+def test_a_record_with_entries_of_a_later_version_is_read(run):
+    (run.path / "run.toml").write_text((run.path / "run.toml").read_text() + "extra = 1\n")
+    result = CliRunner().invoke(app, ["status", "--run", str(run.path)])
+    assert result.exit_code == 0, result.stderr
