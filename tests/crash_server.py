@@ -31,7 +31,7 @@ def write_numbered_shard(directory: Path, number: int) -> None:
 
 def write_numbered_checkpoint(directory: Path, number: int) -> None:
     tensors = {f"layer{index}": torch.full((300, 100), float(number)) for index in range(3)}
-    extra = {"number": number}
+    extra = {"number": number, "run_id": "run-a", "source": {}}
     save_checkpoint(directory, number, weights=tensors, optimizer=tensors, estimator={}, extra=extra, keep=2)
 
 

@@ -92,7 +92,9 @@ def test_what_is_written_says_format_and_version(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", model="m", seed=0)
     assert "format = 2\n" in (run.path / "run.toml").read_text()
     empty: dict[str, torch.Tensor] = {}
-    state = save_checkpoint(run.checkpoints, 1, weights=empty, optimizer=empty, estimator=empty, extra={}, keep=1)
+    state = save_checkpoint(
+        run.checkpoints, 1, weights=empty, optimizer=empty, estimator=empty, extra={"run_id": "r", "source": {}}, keep=1
+    )
     rows, _ = read_schedule(OLD / "schedule.parquet")
     write_schedule(run.path / "schedule.parquet", rows)
     with HeartbeatWriter(run.followers, "me", 60.0).beating():

@@ -271,8 +271,8 @@ def test_each_token_has_the_log_prob_and_entropy_of_the_version_that_sampled_it(
                 if own == version:
                     place = len(row.prompt_token_ids) + token - 1
                     wanted = float(logp_TV[place, row.response_token_ids[token]])
-                    assert row.trainer_logprobs[token] == pytest.approx(wanted, abs=2e-5)
-                    assert row.engine_logprobs[token] == pytest.approx(wanted, abs=2e-5)  # caches are read anew
+                    assert row.trainer_logprobs[token] == pytest.approx(wanted, abs=5e-5)
+                    assert row.engine_logprobs[token] == pytest.approx(wanted, abs=5e-5)  # caches are read anew
                     entropy = float(-(logp_TV[place].exp() * logp_TV[place]).sum())
                     assert row.trainer_entropies[token] == pytest.approx(entropy, abs=2e-4)
                     checked += 1

@@ -90,17 +90,6 @@ class TakesAnything(Plain):
     needs_answer = True
 
 
-class ExplainsTooMuch(TakesAnything):
-    """Refuses a row without an answer, in two lines."""
-
-    def prepare(self, problem):
-        from gmc.errors import DataError
-
-        if problem.refused:
-            raise DataError("no answer\nat all")
-        return problem
-
-
 FAULTS = [
     (broken(name="Not A Name"), "declarations: name 'Not A Name' is not lower-case words and hyphens"),
     (broken(summary=" "), "declarations: summary is empty"),
@@ -125,7 +114,6 @@ FAULTS = [
         "determinism: rewards depend on which responses are scored together",
     ),
     (TakesAnything, "missing answer: prepare takes a problem without an answer"),
-    (ExplainsTooMuch, "missing answer: the reason to refuse a row has more than one line"),
     (Ends, "closing: RuntimeError: the pool is gone"),
     (Remembers, "closing: after close it scores otherwise"),
     (ClosesOnce, "closing: IndexError"),

