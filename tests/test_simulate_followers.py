@@ -124,8 +124,8 @@ def plain(config, lengths, updates):
     st.integers(1, 20),
 )
 def test_followers_equal_loops_that_look_each_second(table, workers, slots, at_once, ahead, grading, update_seconds):
-    """No update ends when a batch is ready: times of sampling and grading are multiples of 16, an update is one second more, and
-    there are fewer than 16. Which of the two comes first at one moment is nobody's business."""
+    """No update ends when a batch is ready: times of sampling and grading are multiples of 16, an update is one second more,
+    and there are fewer than 16. Which of the two comes first at one moment is nobody's business."""
     config = ClusterSettings(
         workers=workers,
         slots=slots,

@@ -13,6 +13,7 @@ from gmc.config.layers import check, flatten, unflatten
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.errors import DataError, UsageError, unreadable
 from gmc.store.files import write_text
+from gmc.store.records import SHOWN, short
 
 CURE = "restore it from a copy, or start another --run"
 
@@ -60,12 +61,16 @@ def _saved(path: Path, content: Mapping[str, Any]) -> SavedSettings:
     values |= nulls
     for key in sorted(values.keys() ^ origins.keys()):
         lacks = "value" if key in origins else "origin"
-        raise DataError(f"{path}: damaged (its setting {key} has no {lacks}); {CURE}")
+        raise DataError(f"{path}: damaged (its setting {_cut(key)} has no {lacks}); {CURE}")
     for key, origin in origins.items():
         if not isinstance(origin, str):
-            raise DataError(f"{path}: damaged (the origin of {key} is {origin!r}); {CURE}")
+            raise DataError(f"{path}: damaged (the origin of {_cut(key)} is {short(origin)}); {CURE}")
     _require_allowed(path, values)
     return SavedSettings(values, origins)
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
 
 
 def _require_allowed(path: Path, values: Mapping[str, Any]) -> None:
