@@ -131,7 +131,7 @@ class ScheduledSource(RolloutSource):
         planned = saved.planned_updates
         try:
             self._delays.load_state_dict(saved.delay)
-        except ValueError as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise self._other_delay(f" ({error})") from error
         self._calibrate()
         known = {} if self._log is None else self._log.read()
