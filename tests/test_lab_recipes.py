@@ -15,12 +15,14 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "recipes" / "lab"
 RUNS = {
     "s2": {"tuning": 66, "verdict": 80},
+    "s2-128": {"verdict": 16},
     "s3": {"verdict": 56},
-    "s4": {"verdict": 120},
-    "s5": {"verdict": 72},
-    "s6": {"verdict": 56},
-    "s8": {"verdict": 48},
-    "s9": {"verdict": 252},
+    "s4": {"verdict": 48},
+    "s5": {"verdict": 48},
+    "s6": {"verdict": 40},
+    "s7": {"tuning": 8, "verdict": 16},
+    "s8": {"verdict": 32},
+    "s9": {"verdict": 48},
 }
 
 
