@@ -4,10 +4,12 @@ import signal
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 from training_runs import small_settings, train_run
 
+from gmc.environments import limits
 from gmc.environments.base import Environment
 from gmc.environments.limits import EnvironmentFailedError, called, close_environment
 from gmc.environments.registry import list_environments
@@ -103,6 +105,42 @@ def test_a_call_that_swallows_its_end_once_is_ended_again():
     assert len(ends) == 1
 
 
+class Finalized:
+    """Still at work when the time of the call is over."""
+
+    def __init__(self, ended):
+        self.ended = ended
+
+    def __del__(self):
+        time.sleep(0.3)
+        self.ended.append(True)
+
+
+class Weak:
+    """May be referred to weakly, which sets and lists may not."""
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("kind", ["finalizer", "weak reference"])
+def test_the_end_of_a_call_is_not_lost_in_a_finalizer(monkeypatch, kind):
+    monkeypatch.setattr(limits, "AGAIN_SECONDS", 0.05)
+    environment, ended = Slow(), []
+    environment.seconds = 0.1
+
+    def drop():
+        if kind == "finalizer":
+            Finalized(ended)
+        else:
+            kept, key = weakref.WeakKeyDictionary(), Weak()
+            kept[key] = Finalized(ended)
+            del key
+        time.sleep(30)
+
+    with pytest.raises(EnvironmentFailedError, match="took longer"), called(environment, "p", "reply"):
+        drop()
+    assert ended == [True]
+
+
 @pytest.mark.unit
 def test_a_call_from_another_thread_works():
     done = []
@@ -146,7 +184,7 @@ def test_training_ends_in_one_line_and_closes(tmp_path, slow, monkeypatch, hangs
 @pytest.mark.train
 def test_it_is_closed_at_the_end_after_an_error_and_after_ctrl_c(tmp_path, slow, monkeypatch):
     monkeypatch.setattr(slow, "hangs_in", "nothing")
-    settings = small_settings(*SLOW, "delay=0", "train.updates=1", "rollout.batches=1")
+    settings = small_settings(*SLOW, "rollout.environment_seconds=60", "delay=0", "train.updates=1", "rollout.batches=1")
     train_run(tmp_path / "run", settings)
     assert slow.closed == 1
     fill_run(tmp_path / "rollouts", settings)

@@ -7,6 +7,7 @@ import reprlib
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -137,6 +138,16 @@ def close_environment(environment: Environment) -> None:
         log.warning("environment %s: close raised %s", environment.name, in_one_line(error))
 
 
+def _amid_cleanup(frame: FrameType | None) -> bool:
+    """Whether Python is in a finalizer or in a callback of a weak reference, which swallow what is raised and print it: the
+    next signal comes soon."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" or frame.f_code.co_filename == weakref.__file__:
+            return True
+        frame = frame.f_back
+    return False
+
+
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
@@ -150,7 +161,7 @@ def _time_limit(seconds: float) -> Iterator[None]:
         if ended > MOST_ENDED:
             log.error("a call of an environment cannot be ended, whatever is tried; the process ends, and --resume goes on")
             os._exit(1)
-        if running:
+        if running and not _amid_cleanup(frame):
             raise _Late
 
     before = signal.signal(signal.SIGALRM, late)
