@@ -93,7 +93,7 @@ def test_without_network_it_ends_at_once_and_names_the_way(tmp_path, monkeypatch
     hub.use_cache_when_unreachable.cache_clear()
     assert result.exit_code == 1
     assert "hf upload me/demo FOLDER" in " ".join(result.stderr.split())
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
 
 
 @pytest.mark.parametrize("to", ["", "hf://demo", "hf://a/b/c", "hf:///demo"])

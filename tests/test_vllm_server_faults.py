@@ -128,7 +128,7 @@ def test_a_server_that_answers_health_and_then_nothing_is_given_up(model, tmp_pa
     began = time.monotonic()
     with pytest.raises(GmcError, match=f"no vLLM server answers for 1 s: {double.url}/collective_rpc: no answer for 1 s"):
         VllmServerEngine(model, [double.url], tmp_path, patience_seconds=1.2)
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 15
     assert f"waiting for {double.url}, up to 1 s" in caplog.text
     free.set()
 
@@ -185,7 +185,7 @@ def test_the_first_signal_ends_a_wait_also_where_training_only_notes_it(model, t
             VllmServerEngine(model, [double.url if hangs else NOWHERE], tmp_path, patience_seconds=30)
         assert stop.signal_name == signal.Signals(number).name
         assert signal.getsignal(number) is handler
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     free.set()
 
 
@@ -206,5 +206,5 @@ def test_an_interrupt_does_not_wait_for_the_threads():
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         side_by_side({0: lambda: free.wait(20)})
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     free.set()
