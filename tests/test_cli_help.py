@@ -1,13 +1,18 @@
 """What a person finds in the help: panels, examples that are understood, completion, quiet and loud."""
 
+import re
 import shlex
+from collections import Counter
+from typing import Annotated
 
 import pytest
+import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from gmc.cli import completion, output
 from gmc.cli.app import app
+from gmc.cli.help import tidy_help
 from gmc.cli.panels import BELOW, EXAMPLES, PANELS
 
 pytestmark = pytest.mark.unit
@@ -56,12 +61,53 @@ def test_every_command_has_two_examples_that_are_understood():
             command.make_context(name, list(words))  # raises for an unknown option or a missing argument
 
 
+def help_of(name, width):
+    return run(*name.split(), "--help", env={"COLUMNS": str(width)}).stdout
+
+
+@pytest.mark.parametrize("name", ["", *NAMES])
+def test_narrow_and_wide_terminals_show_the_same_words(name):
+    narrow, wide = help_of(name, 80), help_of(name, 200)
+    assert Counter(re.findall(r"[^\s─│╭╮╰╯]+", narrow)) == Counter(re.findall(r"[^\s─│╭╮╰╯]+", wide))
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert "[default" not in wide
+    for said in re.findall(r"\(default: [^)]*", wide):
+        assert "((" not in said
+
+
+def test_help_is_of_one_style():
+    app = typer.Typer()
+
+    @app.command()
+    def made(
+        folder: Annotated[str, typer.Argument()],
+        count: Annotated[int, typer.Option("--count", help="How many.")] = 3,
+        rate: Annotated[float | None, typer.Option("--rate", help="Rate.", show_default="half")] = None,
+        flag: Annotated[bool, typer.Option("--flag", help="Flag.")] = False,
+        name: Annotated[str, typer.Option("--name", help="Name.")] = "",
+    ) -> None:
+        """One line.
+
+        Broken where
+        the source breaks.
+        """
+
+    command = get_command(app)
+    tidy_help(command)
+    told = {parameter.name: parameter.help for parameter in command.params}
+    assert command.help == "One line.\n\nBroken where the source breaks."
+    assert command.params[0].metavar == "FOLDER"
+    assert (told["count"], told["rate"]) == ("How many. (default: 3)", "Rate. (default: half)")
+    assert (told["flag"], told["name"]) == ("Flag.", "Name.")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_stand_in_the_help(name):
-    text = " ".join(run(*name.split(), "--help", env={"COLUMNS": "200"}).stdout.split())
+    text = " ".join(help_of(name, 200).split())
     assert "[]" not in text  # what rich takes for its own markup vanishes
     for example in {**EXAMPLES, **BELOW}[name]:
         assert example in text.replace("\\\\", "\\")
+        assert len(f" $ {example} ") <= 80  # in one piece, to be copied
 
 
 def test_completion_knows_what_is_installed(tmp_path, monkeypatch):

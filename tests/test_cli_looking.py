@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 from shard_samples import METADATA, make_rollouts
 from test_cli_runs import invoke, make_run
 from typer.testing import CliRunner
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 from gmc.cli.app import app
 from gmc.cli.samples_view import versions_text
 from gmc.cli.sparkline import curve_text
+from gmc.cli.status import screen
 from gmc.cli.training_summary import summarize
 from gmc.live.listing import find_runs
+from gmc.live.overview import overview
 from gmc.store.shards.select import Wanted
 from gmc.store.shards.writer import write_shard
 
@@ -45,6 +48,16 @@ def test_status_counts_groups_where_updates_take_parts_of_batches(tmp_path):
     log(run, [[[0, 0], [0, 1]]], ("rollouts/groups_waiting", 2))
     assert "groups" not in lines_of(run, run.path)
     assert lines_of(run, run.path)["batches"].startswith("0: 1 trained")
+
+
+@pytest.mark.parametrize(("warnings", "rows"), [([], 1), (["most of it falls on version 0"], 0)])
+def test_status_says_the_share_of_version_0_once(tmp_path, warnings, rows):
+    run = make_run(tmp_path / "run", "delay=256")
+    log(run, [[[0, 0], [0, 1]]], ("delay/version_0_rate_share_so_far", 0.9))
+    console = Console(width=100, record=True)
+    console.print(screen({**overview(run), "warnings": warnings}))
+    text = console.export_text()
+    assert (text.count("version 0"), text.count("offline ")) == (1, rows)
 
 
 def test_what_was_set_aside_stands_in_status_and_summary(tmp_path):

@@ -119,7 +119,8 @@ def test_followers_started_first_wait_and_stop_when_the_run_has_ended(
     run: RunDirectory, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     follower = start("follower", 2, 1.0, 0.01)
-    _until(lambda: any(beat.state == "waiting for the first policy" for beat in read_heartbeats(run.followers).values()))
+    waiting = "waiting for the first policy; no trainer is alive"
+    _until(lambda: any(beat.state == waiting for beat in read_heartbeats(run.followers).values()))
     assert start("trainer", 3, 0.0, 1).wait(60) == 0
     assert follower.wait(30) == 0
     assert {beat.state for beat in read_heartbeats(run.followers).values()} == {"stopped"}

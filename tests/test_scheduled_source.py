@@ -102,14 +102,34 @@ def test_a_shard_of_an_earlier_version_is_refused_too(tmp_path):
     stale = write_sample(tmp_path, batch=1, version=0)
     source = make_source(tmp_path, 0, maker=Maker())
     surplus = r"1 rollout batches \(from number 1\) are more than --delay 0 has launched by update 0 \(it starts from 1\)"
-    for refused in (source.check_start, lambda: source.launch(0)):
+    for refused in (lambda: source.check_start(0), lambda: source.launch(0)):
         with pytest.raises(UsageError, match=surplus):
             refused()
-    make_source(tmp_path, 1, maker=Maker()).check_start()
+    make_source(tmp_path, 1, maker=Maker()).check_start(0)
     stale.rename(tmp_path / "b000001-v000009.parquet")
     source = make_source(tmp_path, 1, maker=Maker())
     with pytest.raises(DataError, match="wants batch 1 from policy version 0, not 9"):
         source.launch(0)
+
+
+def test_surplus_rollouts_of_a_resumed_run_are_refused_before_anything_is_launched(tmp_path):
+    source = make_source(tmp_path, 1, maker=Maker())
+    used = []
+    for update in range(2):
+        source.launch(update)
+        used.append([GroupRef(group[0].batch, group[0].group) for group in source.take(update)])
+
+    def resumed() -> ScheduledSource:
+        again = make_source(tmp_path, 1, maker=Maker())
+        again.load_state_dict(source.state_dict(), used)
+        return again
+
+    write_sample(tmp_path, batch=3, version=2)  # the next launch's own
+    resumed().check_start(2)
+    write_sample(tmp_path, batch=9, version=0)
+    with pytest.raises(UsageError, match=r"\(from number 9\) .* by update 2 .*Move them elsewhere"):
+        resumed().check_start(2)
+    resumed().check_start(5)  # all planned updates are made
 
 
 def test_a_shard_of_an_earlier_version_is_refused_by_a_source_that_makes_nothing(tmp_path):

@@ -22,6 +22,7 @@ from gmc.cli.eval import eval_app
 from gmc.cli.export import export
 from gmc.cli.fleet import fleet
 from gmc.cli.grade import grade
+from gmc.cli.help import tidy_help
 from gmc.cli.lab import lab_app
 from gmc.cli.loading import announce_imports
 from gmc.cli.logs import show_logs
@@ -58,6 +59,7 @@ class _OneLineErrors(TyperGroup):
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         _hide_types_of_flags(self)
+        tidy_help(self)
         for below in self.commands.values():
             _take_levels(below, _level_options(self))
 
@@ -159,7 +161,7 @@ app = typer.Typer(
     name="gmc",
     cls=_OneLineErrors,
     help="Train language models with reinforcement learning on stale rollouts, and study how staleness hurts.",
-    epilog="Start with: gmc rollout, then gmc train --estimator gmc --delay 256, then gmc eval",
+    epilog="Start with: gmc rollout; gmc train --estimator gmc --delay 256; gmc eval",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     context_settings=HELP_NAMES,

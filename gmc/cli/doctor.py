@@ -8,8 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
-import typer
-
 import gmc
 from gmc.cli.options import JsonOption
 
@@ -25,16 +23,17 @@ OPTIONAL = {
 
 def doctor(json: JsonOption = False) -> None:
     """Print versions, devices, kernels found, plug-ins, and optional parts that are missing and how to get them."""
-    from gmc.cli.output import print_json
+    from gmc.cli.output import PlainConsole, print_json
 
     found = examine()
     if json:
         print_json(found)
         return
+    console = PlainConsole(highlight=False)
     for section, facts in found.items():
-        typer.echo(f"{section}:")
+        console.say(f"{section}:")
         for name, fact in facts.items():
-            typer.echo(f"  {name}: {fact}")
+            console.say(f"  {name}: {fact}", hanging=4)
 
 
 def examine() -> dict[str, dict[str, Any]]:
@@ -105,6 +104,7 @@ def _gpu_kernel() -> str:
 def _plugins() -> dict[str, Any]:
     from gmc.delays.registry import list_delays
     from gmc.engines.registry import list_engines
+    from gmc.environments.registry import list_environments
     from gmc.estimators.registry import list_estimators
     from gmc.rewards.registry import list_rewards
 
@@ -113,6 +113,7 @@ def _plugins() -> dict[str, Any]:
         "delays": list_delays,
         "engines": list_engines,
         "rewards": list_rewards,
+        "environments": list_environments,
     }
     return {kind: _tried(partial(_counted, list_all)) for kind, list_all in kinds.items()}
 

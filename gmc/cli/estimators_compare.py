@@ -8,13 +8,15 @@ import typer
 from gmc.cli.options import JsonOption
 from gmc.estimators.normalizer import Normalizer
 
+_NORMALIZERS = f"Loss normalizer of all rules: {', '.join(Normalizer)}"
+
 
 def compare(
-    shard_dir: Annotated[Path, typer.Argument(help="A run, or a folder of shards.", show_default=False)],
+    shard_dir: Annotated[Path, typer.Argument(help="A run, or a folder of shards.", show_default=False, metavar="RUN")],
     model: Annotated[str, typer.Option("--model", help="The policy: a folder such as policies/v000100, or a hub id.")],
     estimator: Annotated[
         list[str] | None,
-        typer.Option("--estimator", help="Only this rule. May be repeated. [default: all installed]", show_default=False),
+        typer.Option("--estimator", help="Only this rule. May be repeated. (default: all installed)", show_default=False),
     ] = None,
     shards: Annotated[int, typer.Option("--shards", min=1, help="The newest shard files to use, as one batch.")] = 8,
     fresh: Annotated[
@@ -23,15 +25,15 @@ def compare(
     ] = 0,
     normalizer: Annotated[
         Normalizer | None,
-        typer.Option("--normalizer", help="Loss normalizer of all rules. [default: own]", show_default=False),
+        typer.Option("--normalizer", metavar="NAME", help=f"{_NORMALIZERS}. (default: each rule's own)", show_default=False),
     ] = None,
     logprobs: Annotated[
         str | None,
-        typer.Option("--logprobs", help="Behavior log-probs: trainer or engine. [default: as stored]", show_default=False),
+        typer.Option("--logprobs", help="Behavior log-probs: trainer or engine. (default: as stored)", show_default=False),
     ] = None,
     policy_version: Annotated[
         int | None,
-        typer.Option("--policy-version", help="Version of the policy. [default: what its folder says]", show_default=False),
+        typer.Option("--policy-version", help="Version of the policy. (default: what its folder says)", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the fresh responses.")] = 0,
     json: JsonOption = False,

@@ -73,7 +73,7 @@ def _describe(plan: "Plan", where: str, repository: str, public: bool, written: 
     whole = sum(file.size for file in plan.files)
     size = f"{len(plan.files)} files, {whole / 1e6:.1f} MB" + (", and the merged weights" if plan.merge else "")
     kind = f" ({'public' if public else 'private'} if it is made now)" if repository else ""
-    stderr.print(f"{plan.chosen.path} ({plan.chosen.how})", markup=False, soft_wrap=True)
+    stderr.say(f"{plan.chosen.path} ({plan.chosen.how})")
     write_line(f"wrote {size}: {where}" if written else f"nothing written; --write puts {size} into {where}{kind}")
 
 

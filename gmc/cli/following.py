@@ -1,22 +1,25 @@
 """`gmc rollout --follow`: what a person sees of a follower, and which settings it takes from the run's trainer."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gmc.cli.output import write_line
+from gmc.cli.progress import format_rate, status_line
 from gmc.cli.streams import keep_messages
 from gmc.config.flags import flag_names, flag_of
 from gmc.config.layers import Layers
 from gmc.config.settings import RunSettings, settings_tree
 from gmc.delays.registry import delay_class
 from gmc.errors import GmcError, UsageError
+from gmc.live.heartbeats import Heartbeat
 from gmc.resolving.earlier import trainers_settings
 from gmc.resolving.resolve import resolve_settings
 
 FIRST_POLL_SECONDS = 0.5
-WORD_SECONDS = 10.0
+WORD_SECONDS = 60.0
 OWN_SECTIONS = ("live",)
 OWN_KEYS = {
     "model": ("device", "compute_dtype", "trust_remote_code"),
@@ -49,13 +52,14 @@ def follower_settings(run: Path, engine: str | None, assignments: Sequence[str],
 
 def _wait_for_trainer(run: Path, patience_seconds: float) -> Layers:
     path = run / "settings" / "train.toml"
-    started = last_word = time.monotonic()
+    started = time.monotonic()
+    last_word = -math.inf
     while not path.is_file():
         now = time.monotonic()
         if now - started > patience_seconds:
             raise GmcError(f"{run}: no trainer came for {now - started:.0f} s; start it with gmc train --live --run {run}")
         if now - last_word > WORD_SECONDS:
-            write_line(f"waiting for gmc train --live --run {run}")
+            write_line(f"waiting for a trainer: gmc train --live --run {run}")
             last_word = now
         time.sleep(FIRST_POLL_SECONDS)
     return trainers_settings(path)
@@ -71,18 +75,12 @@ def _shared(tree: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class StateLines:
-    """Prints a follower's state now and then."""
-
-    def __init__(self) -> None:
-        self._said_at = 0.0
-
-    def __call__(self, state: str) -> None:
-        """Print the state unless one was printed a moment ago."""
-        now = time.monotonic()
-        if now - self._said_at > WORD_SECONDS:
-            write_line(state)
-            self._said_at = now
+def _made(heartbeat: Heartbeat) -> str:
+    busy = heartbeat.busy_seconds
+    rate = f"{format_rate(heartbeat.responses / busy)} responses/s" if busy else ""
+    held = "" if heartbeat.version is None else f"version {heartbeat.version}"
+    made = f"{heartbeat.batches} batch{'' if heartbeat.batches == 1 else 'es'}"
+    return "  ".join(part for part in (made, f"{heartbeat.responses} responses", rate, held) if part)
 
 
 def follow(run: Path, settings: RunSettings) -> tuple[dict[str, Any], bool]:
@@ -93,8 +91,13 @@ def follow(run: Path, settings: RunSettings) -> tuple[dict[str, Any], bool]:
 
     directory = RunDirectory.open(run)
     keep_messages(run / "logs" / "messages.log")
-    with stop_on_signals() as stop:
-        summary = follow_run(directory, settings, progress=StateLines(), stopping=lambda: bool(stop))
+    with stop_on_signals() as stop, status_line("follow") as show:
+
+        def progress(said: Heartbeat) -> None:
+            show(_made(said), said.state)
+
+        show("", "loading the model")
+        summary = follow_run(directory, settings, progress=progress, stopping=lambda: bool(stop))
     ended = f"stopped by {stop.by}" if stop else "the run has ended"
     write_line(f"{ended}: made {summary['batches']} batches, {summary['responses']} responses, {summary['tokens']} tokens")
     return {"run": str(run), **summary}, stop.signal_name == "SIGINT"

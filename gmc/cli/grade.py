@@ -1,5 +1,6 @@
 """`gmc grade`: explain how one response is graded, and what exactly a model is asked."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -32,9 +33,8 @@ def grade(
     """Grade one response and show what was extracted, from where, and how it was compared."""
     import sys
 
-    from gmc.cli.streams import shown
+    from gmc.cli.output import PlainConsole
     from gmc.errors import UsageError
-    from gmc.grading.explain import shortened
     from gmc.store.files import strict_json
 
     if (gold is None) != (response is None) or (gold is None and prompt is None):
@@ -48,10 +48,18 @@ def grade(
     if as_json:
         typer.echo(strict_json({name.replace(" ", "_"): value for name, value in rows.items()}))
         return
+    PlainConsole(highlight=False).say_rows(dict(_said(rows)))
+
+
+def _said(rows: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is known, in words; the prompt whole, of anything else long only the beginning."""
+    from gmc.grading.explain import shortened
+
     for name, value in rows.items():
         if value is not None and value != [] and not (name == THINKING and not value):
-            text = str(value) if name.startswith("prompt") else shortened(str(value))
-            typer.echo(shown(f"{SAID.get(name, name):<18} {SAID.get(text, text)}"))
+            words = "; ".join(value) if name == "notes" else str(value)
+            text = words if name.startswith("prompt") else shortened(words)
+            yield SAID.get(name, name), SAID.get(text, text)
 
 
 def _prompt_rows(question: str, model: str, template_id: str | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ def exact(
     estimator: Annotated[
         list[str] | None,
         typer.Option(
-            "--estimator", help="NAME or NAME:KEY=VALUE. May be repeated. [default: all installed]", show_default=False
+            "--estimator", help="NAME or NAME:KEY=VALUE. May be repeated. (default: all installed)", show_default=False
         ),
     ] = None,
     drift: Annotated[

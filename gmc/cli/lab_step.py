@@ -11,7 +11,7 @@ def step(
     estimator: Annotated[
         list[str] | None,
         typer.Option(
-            "--estimator", help="NAME or NAME:KEY=VALUE. May be repeated. [default: all installed]", show_default=False
+            "--estimator", help="NAME or NAME:KEY=VALUE. May be repeated. (default: all installed)", show_default=False
         ),
     ] = None,
     age: Annotated[str, typer.Option("--age", metavar="N,N,...", help="Ages of the data, in updates.")] = "10,25,60",

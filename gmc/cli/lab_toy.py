@@ -15,10 +15,12 @@ def toy(
     estimator: Annotated[
         list[str] | None,
         typer.Option(
-            "--estimator", help="NAME or NAME:KEY=VALUE. May be repeated. [default: all installed]", show_default=False
+            "--estimator", help="NAME or NAME:KEY=VALUE. May be repeated. (default: all installed)", show_default=False
         ),
     ] = None,
-    delay: Annotated[list[str] | None, typer.Option("--delay", help="May be repeated.", show_default="64")] = None,
+    delay: Annotated[
+        list[str] | None, typer.Option("--delay", help="Delay in updates. May be repeated.", show_default="64")
+    ] = None,
     rate: Annotated[
         str | None, typer.Option("--rate", metavar="X,X,...", help="Constant learning rates.", show_default="0.04,0.08,0.16")
     ] = None,

@@ -15,7 +15,7 @@ class ConsoleHandler(logging.Handler):
         """Print one message."""
         kind = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         where = f"{record.name}: " if level() <= VERBOSE else ""
-        stderr.print(stamped(f"{where}{kind}{one_line(record.getMessage())}"), markup=False, soft_wrap=True)
+        stderr.say(stamped(f"{where}{kind}{one_line(record.getMessage())}"))
 
 
 def show_logs(least: int = logging.INFO) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import tomli_w
 import typer
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
@@ -36,6 +37,43 @@ class PlainConsole(Console):
             for segment in super().render(renderable, options)
         )
         return made if self.is_terminal else _without_padding(made)
+
+    def say(self, line: str | Text, hanging: int = 0) -> None:
+        """Print one line of prose. A terminal shows it broken between words, which it would not do itself; elsewhere it stays
+        one line. hanging: columns that what follows the first break is moved in by."""
+        text = Text(line) if isinstance(line, str) else line
+        self.print(in_words(text, self.width, hanging) if self.is_terminal else text, soft_wrap=True)
+
+    def say_rows(self, rows: Mapping[str, str]) -> None:
+        """Print names and what each is, side by side; what is long or of several lines stays in its column."""
+        name_width = max((cell_len(name) for name in rows), default=0) + 2
+        for name, value in rows.items():
+            for number, line in enumerate(value.split("\n")):
+                first = "" if number else name
+                self.say(f"{first}{' ' * (name_width - cell_len(first))}{line}".rstrip(" "), hanging=name_width)
+
+
+def in_words(text: Text, width: int, hanging: int = 0) -> Text:
+    r"""A line as lines of at most so many columns, broken between words. Words longer than a line stay whole: paths are copied.
+
+    >>> in_words(Text("go on with: gmc train --resume"), 14, 2).plain
+    'go on with:\n  gmc train\n  --resume'
+    """
+    breaks: list[int] = []
+    used = 0
+    for word in re.finditer(r" *[^ ]+", text.plain):
+        length = cell_len(word[0])
+        if word.start() > 0 and used + length > width:
+            bare = word[0].lstrip(" ")
+            breaks.append(word.end() - len(bare))
+            used, length = hanging, cell_len(bare)
+        used += length
+    lines = text.divide(breaks)
+    for line in lines:
+        line.rstrip()
+    for line in lines[1:]:
+        line.pad_left(hanging)
+    return Text("\n").join(lines)
 
 
 def _without_padding(segments: Iterable[Segment]) -> Iterator[Segment]:
@@ -82,7 +120,7 @@ def level() -> int:
 def write_line(text: str) -> None:
     """One line for a person, on stderr, unless `--quiet`. Off a terminal, where lines become a log, with the time."""
     if _level < QUIET:
-        stderr.print(stamped(one_line(text)), markup=False, soft_wrap=True)
+        stderr.say(stamped(one_line(text)))
 
 
 def stamped(text: str) -> str:
@@ -92,7 +130,7 @@ def stamped(text: str) -> str:
 
 def print_error(text: str) -> None:
     """The one line of a failed command. Colored where the terminal and NO_COLOR allow it."""
-    stderr.print(Text.assemble(("error:", "bold red"), f" {one_line(text)}"), soft_wrap=True)
+    stderr.say(Text.assemble(("error:", "bold red"), f" {one_line(text)}"))
 
 
 def print_json(record: Mapping[str, Any]) -> None:

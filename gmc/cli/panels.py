@@ -23,7 +23,7 @@ EXAMPLES = {
     "grade": (r"gmc grade --gold 1/2 --response '\boxed{0.5}'", "gmc grade --prompt 'What is 2 + 3?'"),
     "samples": ("gmc samples runs/demo --show worst --count 5", "gmc samples runs/demo --group 0:3 --html group.html"),
     "shards": ("gmc shards import theirs.parquet --out runs/theirs", "gmc shards check runs/demo"),
-    "lab": ("gmc lab exact --estimator gmc", "gmc lab --help"),
+    "lab": ("gmc lab exact --estimator gmc", "gmc lab report runs/demo"),
     "estimators": ("gmc estimators show gmc", "gmc estimators new my-rule"),
     "delays": ("gmc delays show ramp", "gmc delays new my-delay"),
     "rewards": ("gmc rewards try math --count 3", "gmc rewards new my-reward"),
@@ -53,7 +53,7 @@ BELOW = {
     "estimators new": ("gmc estimators new my-rule", "gmc estimators new my-rule --out rules"),
     "estimators compare": (
         "gmc estimators compare runs/demo --model runs/demo/policies/v000100",
-        "gmc estimators compare runs/demo --model embedded --estimator gmc --estimator tic",
+        "gmc estimators compare runs/demo --model embedded --estimator gmc --fresh 2",
     ),
     "delays list": ("gmc delays list", "gmc delays list --json"),
     "delays show": ("gmc delays show ramp", "gmc delays show length --json"),
@@ -66,12 +66,12 @@ BELOW = {
     "environments show": ("gmc environments show retry", "gmc environments show tools --json"),
     "environments try": (
         "gmc environments try retry --count 2",
-        "gmc environments try 'tools(functions=my_tools.py)' --say '<tool>add(2, 2)</tool>' --say 4",
+        "gmc environments try 'tools(functions=my_tools.py)' --count 2",
     ),
     "environments new": ("gmc environments new my-world", "gmc environments new my-world --out worlds"),
     "shards import": (
         "gmc shards import theirs.parquet --out runs/theirs",
-        "gmc shards import theirs.jsonl --out runs/theirs --column reward=total_score --policy-version 3",
+        "gmc shards import theirs.jsonl --out runs/theirs --column reward=score",
     ),
     "shards check": ("gmc shards check runs/demo", "gmc shards check runs/demo/rollouts/b000000-v000000.parquet --json"),
 }

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gmc.cli.help import filled
 from gmc.config.fields import allowed_values, default_text
 from gmc.registry import Plugin
 
@@ -65,18 +66,13 @@ def page_view(record: Mapping[str, Any], facts: Mapping[str, str], *below: Rende
     for word, fact in {**facts, "code": record["code"]}.items():
         table.add_row(word, Text(fact))
     title = Text(f"{record['name']}: {record['summary']}", style="bold")
-    return Group(title, Padding(Text(_unwrapped(record["description"])), (1, 0)), table, *below)
+    return Group(title, Padding(Text(filled(record["description"])), (1, 0)), table, *below)
 
 
 def call_text(record: Mapping[str, Any]) -> str:
     """How a plug-in is written with its settings: `name(setting=…)`, or its name where it has none."""
     given = ", ".join(f"{setting['name']}=…" for setting in record["settings"])
     return f"{record['name']}({given})" if given else str(record["name"])
-
-
-def _unwrapped(text: str) -> str:
-    """Paragraphs of a docstring as single lines, so that the terminal wraps them."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def settings_record(settings: type[BaseModel]) -> list[dict[str, Any]]:

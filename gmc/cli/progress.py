@@ -1,5 +1,6 @@
 """Progress of long work: a bar with rate and ETA on a terminal, a plain line now and then elsewhere. Always on stderr."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from gmc.cli.output import QUIET, level, stderr, write_line
 
-PLAIN_INTERVAL_SECONDS = 10.0
+PLAIN_INTERVAL_SECONDS, REPEAT_SECONDS, LONG_SECONDS = 10.0, 60.0, 5.0
 WIDE_TERMINAL = 120
 
 
@@ -89,3 +90,46 @@ def progress_bar(name: str, total: int, unit: str, *, done: int = 0) -> Iterator
     )
     with (Progress if wide else _TwoLines)(*columns, console=stderr, expand=wide) as progress:
         yield Bar(name, total, unit, progress, done)
+
+
+class StatusLine:
+    """What work without a known end has made, and what it does or waits for. May be called as often as wanted."""
+
+    def __init__(self, name: str, progress: Progress | None) -> None:
+        self._name, self._progress = name, progress
+        self._task = progress.add_task(name, total=None, made="", note="") if progress else None
+        self._state, self._since = "", 0.0
+        self._said, self._said_at = "", -math.inf
+
+    def __call__(self, made: str, state: str) -> None:
+        """Show both. A state that is given again and again is shown with how long it has lasted."""
+        now = time.monotonic()
+        if state != self._state:
+            self._state, self._since = state, now
+        lasted = now - self._since
+        note = f"{state} ({lasted:.0f} s)" if lasted >= LONG_SECONDS else state
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, made=made, note=note)
+            return
+        line = f"{state}  {made}"
+        if now - self._said_at >= (PLAIN_INTERVAL_SECONDS if line != self._said else REPEAT_SECONDS):
+            write_line("  ".join(part for part in (f"{self._name}: {note}", made) if part))
+            self._said, self._said_at = line, now
+
+
+@contextmanager
+def status_line(name: str) -> Iterator[StatusLine]:
+    """A `StatusLine` that lives as long as the context. On a terminal it is drawn in place; elsewhere it prints plain lines:
+    one when anything has changed, but none sooner than ten seconds after another, and one a minute when nothing has."""
+    if not stderr.is_terminal or level() >= QUIET:
+        yield StatusLine(name, None)
+        return
+    wide = stderr.width >= WIDE_TERMINAL
+    columns = (
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[made]}", markup=False, table_column=Column(no_wrap=True)),
+        *((TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),) if wide else ()),
+    )
+    with (Progress if wide else _TwoLines)(*columns, console=stderr, expand=wide) as progress:
+        yield StatusLine(name, progress)

@@ -28,7 +28,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="Folder to look in.")] = Path("runs"), json: options.JsonOption = False
 ) -> None:
     """List the runs in a folder: rule, delay, updates, reward, age and state."""
-    from gmc.cli.output import print_json
+    from gmc.cli.output import print_json, write_line
     from gmc.errors import UsageError
     from gmc.live.listing import describe_run, find_runs
 
@@ -42,9 +42,9 @@ def runs(
         _show(found, folder, console)
         for run in found:
             if run["state"] == "damaged":
-                console.print(Text(f"damaged: {run['error']}", style="red"), soft_wrap=True)
+                console.say(Text(f"damaged: {run['error']}", style="red"))
     else:
-        typer.echo(f"no runs in {folder}; start one with gmc train --run {folder}/NAME", err=True)
+        write_line(f"no runs in {folder}; start one with gmc train --run {folder}/NAME")
 
 
 def _show(found: list[dict[str, Any]], folder: Path, console: Console) -> None:

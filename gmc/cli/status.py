@@ -77,7 +77,7 @@ def screen(found: dict[str, Any]) -> Group:
         *_reuse(found),
         *_set_aside(found),
         ("delays", _delays(found["delays"], found["updates"])),
-        *_last_update(found["metrics"]),
+        *_last_update(found["metrics"], warned=bool(found["warnings"])),
         ("trainer", _trainer(found)),
     ):
         head.add_row(Text(name, style="bold"), Text(str(value)))
@@ -91,12 +91,15 @@ def screen(found: dict[str, Any]) -> Group:
     return Group(*parts)
 
 
-def _last_update(metrics: dict[str, float | None]) -> list[tuple[str, str]]:
-    """The numbers of the last update, and how much of training fell on the untrained policy's rollouts."""
+def _last_update(metrics: dict[str, float | None], *, warned: bool) -> list[tuple[str, str]]:
+    """The numbers of the last update, and how much of training fell on the untrained policy's rollouts.
+
+    warned: whether a warning says the latter.
+    """
     said = [words.format(value) for name, words in IN_WORDS.items() if (value := metrics.get(name)) is not None]
     rows = [("last update", ", ".join(said))] if said else []
     share = metrics.get(VERSION_0_SHARE)
-    if share is not None:
+    if share is not None and not warned:
         rows.append(("offline", f"{share:.0%} of the learning rate so far fell on rollouts of version 0"))
     return rows
 

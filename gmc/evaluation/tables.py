@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
+
+WIDEST = 10_000
+"""Columns of a terminal on which every table would fit."""
 
 
 class FittingTable(Table):
@@ -19,24 +22,27 @@ class FittingTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The title, then columns or rows."""
         title, self.title = self.title, None
-        before = [column.width for column in self.columns]
+        asked = [column.width for column in self.columns]
         try:
             if title:
                 yield Text(str(title), style="bold")
-            found = [(column.no_wrap, self._measure_column(console, options, column)) for column in self.columns]
-            ranges = [each._replace(minimum=each.maximum) if whole else each for whole, each in found]
-            widths = _widths(ranges, options.max_width - self._extra_width)
+            ranges = [_range(console, options, column, header=self.show_header) for column in self.columns]
+            self._fix([each.maximum for each in ranges])
+            between = Measurement.get(console, options.update(max_width=WIDEST), self).maximum
+            between -= sum(each.maximum for each in ranges)
+            widths = _widths(ranges, options.max_width - between)
             if widths is None:
                 yield from self._rows_as_lines()
                 return
-            paddings = [self._get_padding_width(number) for number in range(len(self.columns))]
-            for column, width, padding in zip(self.columns, widths, paddings, strict=True):
-                column.width = width - padding
+            self._fix(widths)
             yield from super().__rich_console__(console, options)
         finally:
             self.title = title
-            for column, asked in zip(self.columns, before, strict=True):
-                column.width = asked
+            self._fix(asked)
+
+    def _fix(self, widths: Sequence[int | None]) -> None:
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
 
     def _rows_as_lines(self) -> RenderResult:
         names = [" ".join(str(column.header).replace(".\n", ".").split()) for column in self.columns]
@@ -48,6 +54,15 @@ class FittingTable(Table):
                 value = " ".join(str(cell).split())
                 if name or value:
                     yield Text(f"{name:<{width}}  {value}".rstrip())
+
+
+def _range(console: Console, options: ConsoleOptions, column: Column, *, header: bool) -> Measurement:
+    """How narrow and how wide a column may be, its padding left out: as its longest word, and as its longest line."""
+    wide = options.update(max_width=WIDEST)
+    cells = [*((column.header,) if header else ()), *column.cells]
+    found = [Measurement.get(console, wide, cell) for cell in cells]
+    most = max((each.maximum for each in found), default=0)
+    return Measurement(most if column.no_wrap else max((each.minimum for each in found), default=0), most)
 
 
 def _widths(ranges: Sequence[Measurement], room: int) -> list[int] | None:

@@ -16,6 +16,7 @@ from gmc.resolving.checks import check_sampling
 from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rollouts.maker import RolloutMaker
 from gmc.rollouts.shard_fit import check_shards
+from gmc.store.refused import nothing_left_when_refused
 from gmc.store.run_directory import RunDirectory
 from gmc.store.shards.groups import sampled_length
 from gmc.store.shards.store import RolloutStore
@@ -62,9 +63,12 @@ def fill_run(
     responses, those already on disk included. Raises `GmcError` in one line; whole batches are on the disk then.
     """
     check_sampling(settings)
-    run = RunDirectory.for_training(path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite)
-    with run.lock(), explained_out_of_memory(settings, lambda: "rollouts"):
-        return generate_batches(run, settings, advance=advance)
+    with nothing_left_when_refused(path), explained_out_of_memory(settings, lambda: "rollouts"):
+        run = RunDirectory.for_training(
+            path, model=settings.model.source, seed=settings.seed, resume=resume, overwrite=overwrite
+        )
+        with run.lock():
+            return generate_batches(run, settings, advance=advance)
 
 
 def generate_batches(run: RunDirectory, settings: RunSettings, *, advance: Callable[[int], None]) -> RolloutSummary:

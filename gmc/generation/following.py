@@ -14,7 +14,7 @@ from gmc.errors import DataError, GmcError
 from gmc.generation.batches import FollowedBatch, InFlightBatch, StagedBatch, WholeBatch
 from gmc.generation.in_flight import Swaps
 from gmc.generation.published_weights import PublishedWeights
-from gmc.live.follow import Follower, Work, require_own
+from gmc.live.follow import Follower, Progress, Work, require_own
 from gmc.live.heartbeats import new_name
 from gmc.live.receiving import Receiving
 from gmc.live.weight_line import step_seconds
@@ -35,12 +35,12 @@ def follow_run(
     run: RunDirectory,
     settings: RunSettings,
     *,
-    progress: Callable[[str], None] = lambda state: None,
+    progress: Progress = lambda heartbeat: None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Follow a live run until it ends or `stopping` says so; returns counts.
 
-    settings: those of the run's trainer, with this follower's own engine. progress: called with every state, in words.
+    settings: those of the run's trainer, with this follower's own engine. progress: as `Follower.follow` calls it.
     """
     check_sampling(settings)
     sends = sends_to_followers(settings)

@@ -13,7 +13,7 @@ from gmc.errors import DataError, GmcError
 from gmc.live.claims import Claim, Claims
 from gmc.live.ending import has_ended
 from gmc.live.finishing import Finisher
-from gmc.live.heartbeats import HeartbeatWriter, Watcher, new_name
+from gmc.live.heartbeats import TRAINER, Heartbeat, HeartbeatWriter, Watcher, new_name
 from gmc.live.pacing import launch_limit
 from gmc.store.files import is_ready
 from gmc.store.logs import GrowingLog
@@ -21,6 +21,9 @@ from gmc.store.policies import newest_version, read_policy_info
 from gmc.store.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
+
+Progress = Callable[[Heartbeat], None]
+"""Is told what a follower says of itself: its state in words, the version it holds, what it made."""
 
 POLL_SECONDS, SLOWEST_POLL_SECONDS = 0.2, 2.0
 """Between looks while there is nothing to do; the wait grows by a half each time, so that many idle followers cost little."""
@@ -90,18 +93,20 @@ class Follower:
         self._work = work
         self._max_ahead = max_ahead
         self.heartbeat = HeartbeatWriter(run.followers, name or new_name(), lease_seconds)
-        self._claims = Claims(run, self.heartbeat.current.name, Watcher(run.followers, lease_seconds))
+        self._watcher = Watcher(run.followers, lease_seconds)
+        self._claims = Claims(run, self.heartbeat.current.name, self._watcher)
         self._version: int | None = None
         self._used = GrowingLog(run.used)  # in live mode an update uses one batch
         self._begun: deque[_Begun] = deque()
         self._finisher: Finisher[tuple[Claim, BatchCounts, bool]] = Finisher()
         self._busy_since = 0.0
 
-    def follow(self, *, stopping: Callable[[], bool] = lambda: False, progress: Callable[[str], None] = lambda _: None) -> int:
+    def follow(self, *, stopping: Callable[[], bool] = lambda: False, progress: Progress = lambda heartbeat: None) -> int:
         """Make batches until the run has ended or `stopping` says so; returns how many were made.
 
         What is sampled by then is graded and written, what is only begun is left to others. progress: called with each new
-        state, in words. Raises whatever the work raises; the heartbeat then says so.
+        state, and again at every look while there is nothing to do. Raises whatever the work raises; the heartbeat then says
+        so.
         """
         wait = POLL_SECONDS
         with self.heartbeat.beating():
@@ -123,7 +128,7 @@ class Follower:
                     self._claims.release(begun.claim)
             return self.heartbeat.current.batches
 
-    def _step(self, progress: Callable[[str], None]) -> str | None:
+    def _step(self, progress: Progress) -> str | None:
         """Begin what may begin, and sample one batch. Returns None when something was done, else what there is to wait for."""
         if self._take_finished(progress, wait=False):
             return None
@@ -133,7 +138,7 @@ class Follower:
             return None
         return None if idle is None else self._grading() or idle
 
-    def _begin(self, progress: Callable[[str], None]) -> str | None:
+    def _begin(self, progress: Progress) -> str | None:
         """Claim and begin as many batches as the engine takes. Returns what keeps it from beginning the first one, if anything.
 
         A newer policy waits until the batches that have begun are sampled.
@@ -141,10 +146,10 @@ class Follower:
         while len(self._begun) < self._work.at_once:
             newest = newest_version(self._run.policies)
             if newest is None:
-                return "waiting for the first policy"
+                return f"waiting for the first policy{self._without_trainer()}"
             claim = self._claims.next_free(launch_limit(self._used.updates(), self._max_ahead), self._used.used)
             if claim is None:
-                return f"paused: {self._max_ahead} batches are ahead of training"
+                return f"paused: {self._max_ahead} batches are ahead of training{self._without_trainer()}"
             version, folder = newest
             if version != self._version and (self._begun or not self._load(version, folder, progress)):
                 return None
@@ -152,6 +157,9 @@ class Follower:
                 return None
             self._start(claim, version)
         return None
+
+    def _without_trainer(self) -> str:
+        return "" if TRAINER in self._watcher.recent() else "; no trainer is alive"
 
     def _start(self, claim: Claim, version: int) -> None:
         if not (self._begun or self._finisher.busy):
@@ -162,7 +170,7 @@ class Follower:
             self._claims.release(claim)
             raise
 
-    def _load(self, version: int, folder: Path, progress: Callable[[str], None]) -> bool:
+    def _load(self, version: int, folder: Path, progress: Progress) -> bool:
         """Load a policy; False when it is gone."""
         self._report(f"loading version {version}", progress, version=version)
         self._version = None  # until all of it is there
@@ -176,7 +184,7 @@ class Follower:
         self._version = version
         return True
 
-    def _sample(self, progress: Callable[[str], None]) -> None:
+    def _sample(self, progress: Progress) -> None:
         """Sample the batch that began first, and have it finished beside what comes next."""
         begun = self._begun[0]
         batch, version = begun.claim.batch, begun.version
@@ -196,7 +204,7 @@ class Follower:
             raise
         return begun.claim, counts[0], won
 
-    def _take_finished(self, progress: Callable[[str], None], *, wait: bool) -> bool:
+    def _take_finished(self, progress: Progress, *, wait: bool) -> bool:
         """Count the batch that was finished, if one was. Raises what finishing it raised."""
         finished = self._finisher.take(wait=wait)
         if finished is None:
@@ -231,7 +239,7 @@ class Follower:
         except Exception as error:
             log.warning("the batch before it failed too: %s", error)
 
-    def _report(self, state: str, progress: Callable[[str], None], **changes: int | float | None) -> None:
+    def _report(self, state: str, progress: Progress, **changes: int | float | None) -> None:
         if state != self.heartbeat.current.state or changes:
             self.heartbeat.write(state, **changes)
-            progress(state)
+        progress(self.heartbeat.current)

@@ -347,9 +347,13 @@ class ScheduledSource(RolloutSource):
                 lengths_BPG.append(_lengths(self._unwritten[batch].rows))
         self._delays.calibrate(lengths_BPG)
 
-    def check_start(self) -> None:
-        if (first := self._delays.first_launches) is not None:
+    def check_start(self, update: int) -> None:
+        first = self._delays.first_launches
+        if update == 0 and first is not None:
             self._refuse_surplus(0, range(first))
+        elif 0 < update < self._planned_updates:  # what this version made may still be launched
+            own = {batch for batch, stored in self._stored.items() if stored.version >= update}
+            self._refuse_surplus(update, self._launched | own)
 
     def _refuse_surplus(self, update: int, launched: Collection[int]) -> None:
         if self._maker is None and self._elsewhere is None:
@@ -358,11 +362,14 @@ class ScheduledSource(RolloutSource):
         if surplus:
             first = self._delays.first_launches
             starts = "response lengths decide how many it starts from" if first is None else f"it starts from {first}"
+            cure = (
+                f"Import as many as are needed into a new run with --run NEW --rollouts {self._store.directory.parent}, use a "
+            )
+            cure += "longer delay, or train on all of them with --delay shards"
             raise UsageError(
                 f"{self._store.directory}: {len(surplus)} rollout batches (from number {surplus[0]}) are more than --delay "
-                f"{self._spec} has launched by update {update} ({starts}). Import as many as are needed into "
-                f"a new run with --run NEW --rollouts {self._store.directory.parent}, use a longer delay, or train on all of "
-                "them with --delay shards"
+                f"{self._spec} has launched by update {update} ({starts}). "
+                + ("Move them elsewhere, and --resume goes on" if update else cure)
             )
 
     def _counted(self, row: Rollout) -> Rollout:

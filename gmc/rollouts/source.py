@@ -81,8 +81,8 @@ class RolloutSource(Protocol):
         """On every rank, before a checkpoint: have on the disk what only the policies before it could make."""
         return
 
-    def check_start(self) -> None:
-        """Of a fresh run: raise `UsageError` for rollouts on disk that `launch` would refuse, before anything is sampled."""
+    def check_start(self, update: int) -> None:
+        """Before the first `launch`, that of `update`: raise `UsageError` for rollouts on disk that it is sure to refuse."""
         return
 
     @property

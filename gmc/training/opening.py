@@ -72,8 +72,7 @@ def open_session(
         restore_source(checkpoint, source, used, place)
         _say_new_horizon(checkpoint, updater)
         updater.rate_mass = _mass_so_far(place, source, used)
-    else:
-        source.check_start()
+    source.check_start(version)
     live = delay_class(settings.delay).live
     session = Session(
         run,

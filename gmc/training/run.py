@@ -8,11 +8,13 @@ from pathlib import Path
 
 from gmc.config.layers import DEFAULT, RUN
 from gmc.config.settings import RunSettings
+from gmc.live.heartbeats import TRAINER
 from gmc.ranks import ALONE, Ranks
 from gmc.resolving.checks import check_settings, sends_to_followers
 from gmc.resolving.memory import check_engine_share, gpu_bytes
 from gmc.resolving.out_of_memory import explained_out_of_memory
 from gmc.rewards.build import short_spec
+from gmc.store.refused import nothing_left_when_refused
 from gmc.store.resumable import require_checkpoints
 from gmc.store.run_directory import RunDirectory
 from gmc.training.divergence import DivergenceWatch
@@ -105,6 +107,8 @@ def train_run(
         return directory
 
     with explained_out_of_memory(settings, lambda: "at the run's start or end"), ExitStack() as resources:
+        if ranks.is_rank_0:
+            resources.enter_context(nothing_left_when_refused(path, own=frozenset({f"followers/{TRAINER}.json"})))
         directory = ranks.from_rank_0(claim)
         session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         ranks.from_rank_0(lambda: directory.save_settings("train", settings))  # only now, when the run takes them
