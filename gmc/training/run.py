@@ -102,13 +102,12 @@ def train_run(
         check_engine_share(settings, gpu_bytes())
 
     def claim() -> RunDirectory:
+        resources.enter_context(nothing_left_when_refused(path, own=frozenset({f"followers/{TRAINER}.json"})))
         directory = _directory(path, settings, resume=resume, overwrite=overwrite)
         resources.enter_context(directory.lock(f"{settings.estimator['name']} at --delay {settings.delay}"))
         return directory
 
     with explained_out_of_memory(settings, lambda: "at the run's start or end"), ExitStack() as resources:
-        if ranks.is_rank_0:
-            resources.enter_context(nothing_left_when_refused(path, own=frozenset({f"followers/{TRAINER}.json"})))
         directory = ranks.from_rank_0(claim)
         session = open_session(directory, settings, resources, rollouts_from=rollouts_from, stopping=stopping, ranks=ranks)
         ranks.from_rank_0(lambda: directory.save_settings("train", settings))  # only now, when the run takes them
