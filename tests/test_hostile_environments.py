@@ -151,6 +151,45 @@ def test_a_bad_declaration_is_one_line_with_its_name(monkeypatch, where, act):
     assert len(said.splitlines()) == 1
 
 
+class Says(Environment):
+    """Says something of itself."""
+
+    name = "bad"
+    summary = "is bad"
+
+    def __init__(self, where, act):
+        super().__init__()
+        cls = type("Says", (Says,), {where: property(lambda _: act()) if callable(act) else act})
+        self.__class__ = cls
+        if act is hang:
+            self.seconds = 0.2
+
+    def reply(self, episode, text):
+        return None
+
+
+STOPS = [5, None, "ab", (5,), ("",), (b"x",), ("\ud800",), {"a": 1}, hang, *map(throw, ERRORS.values())]
+DECLARED = [
+    *(("stop", act) for act in STOPS),
+    *((name, act) for name in ("keeps_rewards", "replies", "inline", "scores_turns") for act in (None, 1, throw(Own("x")))),
+    *(("role", act) for act in (None, 5, throw(Own("x")))),
+]
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(("where", "act"), DECLARED)
+def test_what_an_environment_says_of_itself_is_looked_at_before_anything_is_made(monkeypatch, where, act):
+    monkeypatch.setattr(build, "build_environment", lambda text: Says(where, act))
+    with pytest.raises(UsageError, match=rf"^--environment bad: {where} [^\n]*; repair the environment$"):
+        build.complete("bad")
+
+
+@pytest.mark.unit
+def test_a_stop_that_is_none_is_refused_where_it_is_used():
+    with pytest.raises(UsageError, match=r"^--environment bad: stop gave 5, not a tuple of texts"):
+        play(tiny_model(), Says("stop", 5), engine=Scripted([5, 1]), group_size=1, problems=PROBLEMS[:1])
+
+
 @pytest.mark.unit
 def test_what_a_call_prints_and_where_it_goes_changes_no_result(capsys):
     before = os.getcwd()

@@ -15,7 +15,7 @@ from gmc.problems.base import Problem
 from gmc.problems.checks import deduplicate, find_overlap, find_repetitions, normalize_question
 from gmc.problems.lengths import drop_long_prompts
 from gmc.problems.load import load_problems, problem_set
-from gmc.problems.templates import get_template
+from gmc.problems.templates import Template, get_template
 
 pytestmark = pytest.mark.unit
 
@@ -180,3 +180,28 @@ def test_long_prompts_are_dropped_in_order_and_counted() -> None:
     shots = get_template("math-two-shot-v1")
     with pytest.raises(DataError, match=r"all 5 prompts .*template math-two-shot-v1.*problems\.template=NAME.*: arithmetic-v1"):
         drop_long_prompts(problems, shots, tokenizer, room)
+
+
+def test_what_is_added_to_every_question_is_counted_once_where_it_is_too_long_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer, template = character_tokenizer(), get_template("arithmetic-v1")
+    encoded: list[str] = []
+    encode = Template.encode
+
+    def counted(self: Template, prompt: str, *arguments: object) -> list[int]:
+        encoded.append(prompt)
+        return encode(self, prompt, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Template, "encode", counted)
+    problems = problem_set("set", [Problem(str(i), str(i), "1") for i in range(200)])
+    for add in (lambda question: question + "a" * 500, lambda question: "a" * 500 + question):
+        encoded.clear()
+        with pytest.raises(DataError, match=r"all 200 .*more than 100 tokens.*501 characters of a question of 1"):
+            drop_long_prompts(problems, template, tokenizer, 100, lambda problem, add=add: add(problem.question))
+        assert sum(len(prompt) > 400 for prompt in encoded) <= 3
+    encoded.clear()
+    odd = drop_long_prompts(
+        problems, template, tokenizer, 100, lambda problem: problem.question + "a" * 500 * (int(problem.question) % 2)
+    )
+    assert [problem.question for problem in odd.problems] == [str(i) for i in range(0, 200, 2)]

@@ -101,7 +101,12 @@ def test_a_resumed_run_makes_the_batches_of_version_0_that_were_in_work(here, tm
 
 DOUBLE = """
 import json, os, sys
+from gmc.generation import sampler_start
+from gmc.lifeline import VARIABLE
 seen = os.environ["CUDA_VISIBLE_DEVICES"], "torch" in sys.modules
+os.fstat(int(os.environ[VARIABLE]))
+sampler_start.hold_on()
+assert VARIABLE not in os.environ
 asked = json.loads(sys.stdin.readline())
 open(os.path.join(asked["run"], asked["name"]), "w").write(json.dumps([*seen, asked["settings"]["model"]["device"]]))
 print(json.dumps({"ready": True}), flush=True)

@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from gmc.cli.doctor import doctor
 from gmc.cli.environments import environments_app
 from gmc.cli.estimators import estimators_app
 from gmc.cli.eval import eval_app
+from gmc.cli.exits import Exits, say_early
 from gmc.cli.export import export
 from gmc.cli.fleet import fleet
 from gmc.cli.grade import grade
@@ -97,6 +99,9 @@ class _OneLineErrors(TyperGroup):
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
+        except SystemExit as error:  # of somebody's code: no command ends so
+            say_early(traceback.extract_tb(error.__traceback__), f"sys.exit({error.code!r})")
+            raise typer.Exit(1) from error
         except OSError as error:
             if isinstance(error, BrokenPipeError) or error.strerror is None:
                 raise
@@ -222,11 +227,14 @@ def main() -> None:
     prepare_streams()
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # see gmc.__main__
         signal.signal(signal.SIGINT, interrupt)
+    exits = Exits()
+    exits.watch()
     code: Any = 0
     try:
         app()
     except SystemExit as ended:
         code = ended.code
+    exits.code = code
     if code == INTERRUPTED:
         _die_by_interrupt()
     sys.exit(code)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gmc.environments.base import Environment
-from gmc.environments.limits import configuring
+from gmc.environments.limits import configuring, require_declared
 from gmc.environments.registry import load_environment
 from gmc.errors import UsageError
 from gmc.registry import in_one_line, plain_call
@@ -45,6 +45,7 @@ def build_environment(text: str, *, seconds: float = Environment.seconds) -> Env
 def complete(text: str) -> str:
     """The spec with every setting said, as a run saves it. Raises as `build_environment`."""
     environment = build_environment(text)
+    require_declared(environment)
     with configuring(environment, "completed"):
         try:
             values = environment.completed().model_dump(mode="json")
@@ -68,7 +69,11 @@ def code_files(text: str) -> tuple[str, ...]:
 
 def is_binary(rewards: Sequence[str], environment: str) -> bool:
     """Whether an episode can only be worth 0 or 1, as far as that is known without importing anybody's function."""
-    return is_binary_reward(rewards) and build_environment(environment).keeps_rewards
+    if not is_binary_reward(rewards):
+        return False
+    built = build_environment(environment)
+    require_declared(built)
+    return built.keeps_rewards
 
 
 def _parsed(text: str) -> tuple[str, dict[str, Any]]:

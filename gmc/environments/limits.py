@@ -30,6 +30,13 @@ MOST_ENDED = 10
 """So often. What is on the disk is whole at any time, so that the process may then end at once."""
 
 
+DECLARED = (
+    *((name, bool, "True or False") for name in ("replies", "inline", "scores_turns", "keeps_rewards")),
+    ("role", str, "a text"),
+)
+"""What else an environment says of itself, and what that has to be."""
+
+
 class EnvironmentFailedError(GmcError):
     """An environment raised, took too long, or answered with something that is no text."""
 
@@ -88,6 +95,28 @@ def configuring(environment: Environment, what: str) -> Iterator[None]:
         raise
     except BaseException as error:  # a plug-in can fail in any way
         raise UsageError(f"{where} raised {in_one_line(error)}; repair the environment") from error
+
+
+def require_declared(environment: Environment) -> None:
+    """Refuse an environment that says of itself what cannot be. Raises `UsageError` as `configuring`."""
+    declared_stops(environment)
+    for name, kind, wanted in DECLARED:
+        with configuring(environment, name):
+            given = getattr(environment, name)
+        if not isinstance(given, kind):
+            raise UsageError(f"--environment {environment.name}: {name} is {given!r:.80}, not {wanted}; repair the environment")
+
+
+def declared_stops(environment: Environment) -> tuple[str, ...]:
+    """What ends a turn of the model, as the environment says. Raises `UsageError` as `configuring`."""
+    with configuring(environment, "stop"):
+        given: object = environment.stop
+    if not isinstance(given, tuple | list) or not all(isinstance(text, str) and text and is_writable(text) for text in given):
+        raise UsageError(
+            f"--environment {environment.name}: stop gave {given!r:.80}, not a tuple of texts that are not empty; "
+            "repair the environment"
+        )
+    return tuple(given)
 
 
 def require_episode(given: object) -> Episode:

@@ -1,7 +1,8 @@
 """A process that samples for a trainer: it makes batches of rollouts with the policies it is handed, one batch at a time.
 
-`gmc.training.samplers` starts it with CUDA_VISIBLE_DEVICES set, sends one JSON line a job and gets one line an answer. It ends
-when its standard input does, so that nothing holds a GPU once the trainer is gone, however that went.
+`gmc.training.samplers` starts it (`gmc.generation.sampler_start`) with CUDA_VISIBLE_DEVICES set, sends one JSON line a job and
+gets one line an answer. It ends when its standard input does, so that nothing holds a GPU once the trainer is gone, however
+that went.
 
     {"run": …, "name": …, "settings": {…}, "origins": {…}, "initial": FILE}    first; answered by {"ready": true}
     {"batch": 7, "version": 3, "weights": FILE, "shard": FILE}                  answered by {"batch": 7}
@@ -133,7 +134,3 @@ def _answers() -> Callable[[dict[str, Any]], None]:
         print(json.dumps(record), file=stream, flush=True)
 
     return answer
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -14,6 +14,7 @@ from typing import Any
 import gmc
 from gmc.errors import GmcError
 from gmc.lifeline import Lifeline
+from gmc.rewards.sweeping import VARIABLE, end_started, new_mark
 from gmc.rewards.wire import dumps, loads
 
 ENDING_SECONDS = 5.0
@@ -50,13 +51,14 @@ class Worker:
     """A fresh interpreter that runs a module of gmc: one value a line on its standard input, one a line back.
 
     It leads a process group of its own, so Ctrl-C reaches only the run, and what it leaves behind is killed with it, also when
-    the run itself is killed. It starts with the first question. A line with the key "at" is a remark about progress and no
-    answer.
+    the run itself is killed. What has left that group is killed when the run ends the worker (`gmc.rewards.sweeping`).
+    It starts with the first question. A line with the key "at" is a remark about progress and no answer.
     """
 
     def __init__(self, module: str, arguments: Sequence[str] = ()) -> None:
         self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
+        self._mark = ""
         self._words = b""
         self._lifeline: Lifeline | None = None
         self._buffer = b""
@@ -94,12 +96,19 @@ class Worker:
             raise
 
     def close(self) -> None:
-        """Kill it and everything in its process group."""
+        """Kill it and everything that it has started."""
         process, self._process = self._process, None
         if process is None:
             return
-        kill_group(process.pid)
-        process.wait()
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGSTOP)  # nothing more is started
+            end_started(process.pid, self._mark)
+            kill_group(process.pid)
+            process.wait()
+        else:
+            kill_group(process.pid)
+            end_started(None, self._mark)
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -111,14 +120,14 @@ class Worker:
     def _start(self) -> None:
         source = str(Path(gmc.__file__).parent.parent)
         paths = [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._lifeline = Lifeline()
+        self._lifeline, self._mark = Lifeline(), new_mark()
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | self._lifeline.environment,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), VARIABLE: self._mark} | self._lifeline.environment,
             pass_fds=[self._lifeline.reader],
             start_new_session=True,
         )

@@ -11,6 +11,7 @@ from typing import Any
 
 from gmc.lifeline import hold_on
 from gmc.registry import words_of
+from gmc.rewards.sweeping import adopt_orphans
 from gmc.rewards.wire import dumps, loads
 
 
@@ -61,6 +62,7 @@ def serve(answer: Callable[[Any, Callable[[Any], None]], dict[str, Any]]) -> Non
     questions and answers.
     """
     hold_on()
+    adopt_orphans()
     questions = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)

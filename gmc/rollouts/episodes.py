@@ -15,7 +15,7 @@ import numpy as np
 from gmc.config.sampling import Sampling
 from gmc.engines.base import Completion, Responder
 from gmc.environments.base import ASSISTANT, Environment, Episode, Turn
-from gmc.environments.limits import OddAnswerError, called, require_episode, require_reply, require_worth
+from gmc.environments.limits import OddAnswerError, called, declared_stops, require_episode, require_reply, require_worth
 from gmc.rewards.base import Message, Reward, Sample, Score
 from gmc.rollouts.asked import Asked, hidden_ids, response_text
 
@@ -138,7 +138,7 @@ class Player:
             )
 
     def _turn_sampling(self, max_tokens: int) -> Sampling:
-        return replace(self.sampling, max_tokens=max_tokens, stop=(*self.sampling.stop, *self.environment.stop))
+        return replace(self.sampling, max_tokens=max_tokens, stop=(*self.sampling.stop, *declared_stops(self.environment)))
 
     def _start(self, asked: Asked, seed: int, sample: int) -> Episode:
         with called(self.environment, asked.problem.problem_id, "start"):

@@ -12,9 +12,10 @@ from typing import Any
 
 from gmc.config.settings import RunSettings
 from gmc.errors import GmcError
+from gmc.lifeline import Lifeline
 from gmc.store.run_directory import RunDirectory
 
-PROGRAM = ("-m", "gmc.generation.sampler")
+PROGRAM = ("-m", "gmc.generation.sampler_start")
 END, END_SECONDS = '{"end": true}\n', 20.0
 OF_TORCHRUN = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK"),
@@ -53,6 +54,7 @@ class SamplerProcess:
         device = "cpu" if devices[0] == "cpu" else "cuda"
         self._settings = settings.model_copy(update={"model": settings.model.model_copy(update={"device": device})})
         self._process: subprocess.Popen[str] | None = None
+        self._lifeline: Lifeline | None = None
         self._closed = self._busy = False
         self._lock = threading.Lock()
 
@@ -74,6 +76,7 @@ class SamplerProcess:
             self._process.wait(0 if self._busy else END_SECONDS)
         self._process.kill()
         self._process.wait()
+        self._let_go()
 
     def tell_to_end(self) -> None:
         """Let an idle process end and start none from now on, without waiting for it."""
@@ -91,15 +94,19 @@ class SamplerProcess:
         with self._lock, open(self.log_file, "ab") as log:
             if self._closed:
                 return False
+            self._let_go()
+            self._lifeline = Lifeline()
             self._process = subprocess.Popen(
                 [sys.executable, *PROGRAM],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=sampler_environment(self._devices, os.environ),
+                env=sampler_environment(self._devices, os.environ) | self._lifeline.environment,
+                pass_fds=[self._lifeline.reader],
                 start_new_session=True,  # Ctrl-C and torchrun's signals are for the trainer, which ends its samplers
             )
+            self._lifeline.started()
         settings = self._settings
         return self._exchange(
             {
@@ -110,6 +117,11 @@ class SamplerProcess:
                 "initial": str(self._folder / "initial.safetensors"),
             }
         )
+
+    def _let_go(self) -> None:
+        lifeline, self._lifeline = self._lifeline, None
+        if lifeline is not None:
+            lifeline.close()
 
     def _exchange(self, record: Mapping[str, Any]) -> bool:
         process = self._process
