@@ -112,7 +112,7 @@ def test_an_incomplete_last_update_is_refused(tmp_path):
 
 
 def test_what_is_no_schedule_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="no such schedule; gmc simulate-delay writes one"):
+    with pytest.raises(UsageError, match="no such file; gmc simulate-delay writes one"):
         read_schedule(tmp_path / "none.parquet")
     (tmp_path / "text.parquet").write_text("update,position\n")
     with pytest.raises(DataError, match=r"text\.parquet: not a Parquet file"):

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import sys
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from training_runs import small_settings, train_run
 from typer.testing import CliRunner
 
 from gmc.cli.app import app
+from gmc.environments import calling
 from gmc.environments.base import ASSISTANT, Turn
 from gmc.environments.build import build_environment, complete
 from gmc.environments.calling import CallError, read_call
@@ -247,14 +249,36 @@ def test_functions_that_are_not_there_are_refused_in_one_line(file, monkeypatch,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.process
+@pytest.mark.unit
 @pytest.mark.parametrize(
     ("code", "words"),
     [
         ("def f(x):\n    return x\n", "f has no docstring, which is what the model is told of it; write one"),
         ("x = 1\n", "defines no function; define one"),
-        ("import os\nos._exit(3)\n", "its process ended with exit code 3 while /"),
         ("raise ValueError('on\\nimport')\n", "cannot be imported: ValueError: on import (bad.py, line 1)"),
+        ("__all__ = ['f', 'gone']\ndef f():\n    'F.'\n", "__all__ names gone, which is not defined there"),
+        ("__all__ = 5\n", "__all__ is 5, not a list of names"),
+        ("__all__ = [5]\n", "__all__ is [5], not a list of names"),
+        ("f = 5\n__all__ = ['f']\n", "f is int, not a function"),
+        ("def f():\n    '\\ud800'\n", "docstring or signature of f holds half of a surrogate pair"),
+        ("class Odd:\n    def __repr__(self): 1 / 0\ndef f(x=Odd()):\n    'F.'\n", "f has no signature that Python can tell"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(tmp_path, monkeypatch, code, words):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "bad.py").write_text(code)
+    said = calling._answer({"load": [str(tmp_path / "bad.py"), []]}, {}, print)["refused"]
+    assert said.startswith(f"{tmp_path}/bad.py")
+    assert words in said
+    assert "\n" not in said
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def f(x):\n    return x\n", "f has no docstring, which is what the model is told of it; write one"),
+        ("import os\nos._exit(3)\n", "its process ended with exit code 3 while /"),
     ],
 )
 def test_a_file_that_cannot_be_used_ends_the_command_before_anything_is_sampled(tmp_path, code, words):

@@ -18,6 +18,10 @@ CASES = {
     "a folder as recipe": (["rollout", "--recipe", "/usr"], "a folder, and a file is needed"),
     "a pipe as reward": (["rollout", "--reward", "PIPE.py:f"], "PIPE.py: a device or a pipe"),
     "a pipe as tools": (["rollout", "--environment", "tools(functions=PIPE.py)"], "PIPE.py: a device or a pipe"),
+    "a pipe as schedule": (["train", "--delay", "schedule:PIPE.py"], "schedule:PIPE.py: a device or a pipe"),
+    "a folder as schedule": (["train", "--delay", "schedule:/usr"], "schedule:/usr: a folder, and a file is needed"),
+    "a folder as tools": (["rollout", "--environment", "tools(functions=FOLDER.py)"], "FOLDER.py: a folder, and a file is"),
+    "a folder as reward": (["rollout", "--reward", "FOLDER.py:f"], "FOLDER.py: a folder, and a file is needed"),
     "a module that runs": (["rollout", "--reward", "__main__:f"], "no module __main__ is installed"),
     "tools of what runs": (["rollout", "--environment", "tools(functions='__main__')"], "no module __main__ is installed"),
     "a deep reward": (["rollout", "--reward", "DEEP.py:f"], "DEEP.py is no Python file: "),
@@ -44,10 +48,11 @@ def test_an_odd_request_is_one_line(tmp_path, monkeypatch, case):
     monkeypatch.chdir(tmp_path)
     for name in ("PIPE.py", "PIPE.jsonl"):
         os.mkfifo(name)
+    (tmp_path / "FOLDER.py").mkdir()
     (tmp_path / "DEEP.py").write_text(f"x = {'-' * 100_000}1\n")
     (tmp_path / "SUM.py").write_text(f"x = {'1+' * 100_000}1\n")
     command, words = CASES[case]
     result = CliRunner().invoke(app, command)
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert (result.exit_code, words in line) == (2, True), line
-    assert {path.name for path in tmp_path.iterdir()} == {"PIPE.py", "PIPE.jsonl", "DEEP.py", "SUM.py"}
+    assert {path.name for path in tmp_path.iterdir()} == {"PIPE.py", "PIPE.jsonl", "DEEP.py", "FOLDER.py", "SUM.py"}

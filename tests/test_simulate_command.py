@@ -146,7 +146,7 @@ def test_one_cluster_and_several():
         ([*LENGTHS, "--delay", "length:1e5"], "the delay is far longer than the run"),
         ([*LENGTHS, "--delay", "shards"], "--delay shards needs a run directory"),
         ([*LENGTHS, "--delay", "recorded"], "--delay recorded needs a run directory"),
-        ([*LENGTHS, "--delay", "schedule:none.parquet"], "none.parquet: no such schedule"),
+        ([*LENGTHS, "--delay", "schedule:none.parquet"], "none.parquet: no such file"),
         ([*LENGTHS, "--delay", "3", "--slots", "4"], "need --workers"),
         ([*LENGTHS, "--delay", "3", "--plot", "p.pdf"], "must end in .png or .svg"),
         ([*LENGTHS, "--delay", "3", "--eta", "0"], "--eta 0: must be above 0"),

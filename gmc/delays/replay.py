@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gmc.delays.base import Arguments, DelayContext, DelayModel, GroupRef, GroupTimes
 from gmc.delays.schedule import ScheduleRow, prompts_of, read_schedule, uses_of
-from gmc.errors import UsageError
+from gmc.errors import UsageError, no_file
 
 
 class ScheduleDelay(DelayModel):
@@ -57,8 +57,9 @@ class ScheduleDelay(DelayModel):
 
     @classmethod
     def check(cls, arguments: Arguments, context: DelayContext) -> None:
-        if not _file(arguments).is_file():
-            raise UsageError(f"--delay {arguments.spec}: no such file; gmc simulate-delay writes one")
+        path = _file(arguments)
+        if not path.is_file():
+            raise UsageError(f"--delay {arguments.spec}: {no_file(path)}; gmc simulate-delay writes one")
 
     @classmethod
     def horizon(cls, arguments: Arguments, context: DelayContext) -> int:

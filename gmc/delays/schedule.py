@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gmc.delays.base import GroupRef, GroupTimes
-from gmc.errors import DataError, UsageError
+from gmc.errors import DataError, UsageError, no_file
 from gmc.store.files import atomic_path, open_plain, strict_json
 from gmc.store.formats import read_format, stamp
 
@@ -60,7 +60,7 @@ def read_schedule(path: Path) -> tuple[list[ScheduleRow], int]:
     from gmc.store.parquet_limits import require_moderate
 
     if not path.is_file():
-        raise UsageError(f"{path}: no such schedule; gmc simulate-delay writes one")
+        raise UsageError(f"{path}: {no_file(path)}; gmc simulate-delay writes one")
     try:
         with open_plain(path) as file:
             require_moderate(read_chunks(file), path)

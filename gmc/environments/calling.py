@@ -12,6 +12,7 @@ import ast
 import asyncio
 import inspect
 import json
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,21 +38,35 @@ def load_functions(place: str, names: list[str]) -> dict[str, Function]:
     """The functions of a file or module by name: those named, or the public ones that it defines. Raises `Refusal` in one line
     that names the file, the function and the cure."""
     module = load_module(place)
-    public = getattr(module, "__all__", None) or [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
-    ]
+    public = _public(module, place)
     found = {}
     for name in names or public:
         function = getattr(module, name, None)
-        if not callable(function):
+        if function is not None and not callable(function):
+            raise Refusal(f"{place}: {name} is {type(function).__name__}, not a function")
+        if function is None:
             there = ", ".join(public) or "no function"
             raise Refusal(f"{place} has no function {name}; it has {there}")
         found[name] = function
     if not found:
         raise Refusal(f"{place} defines no function; define one, or name imported ones behind a colon, as in {place}:sqrt")
     return found
+
+
+def _public(module: Any, place: str) -> list[str]:
+    """What a module offers: what it says in `__all__`, or the functions that it defines under names of the public."""
+    said = getattr(module, "__all__", None)
+    if not said:
+        own = (
+            name for name, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
+        )
+        return [name for name in own if not name.startswith("_")]
+    if not isinstance(said, list | tuple) or not all(isinstance(name, str) for name in said):
+        raise Refusal(f"{place}: __all__ is {reprlib.repr(said)}, not a list of names")
+    gone = next((name for name in said if not hasattr(module, name)), None)
+    if gone is not None:
+        raise Refusal(f"{place}: __all__ names {gone}, which is not defined there")
+    return list(said)
 
 
 def described(place: str, name: str, function: Function) -> str:
