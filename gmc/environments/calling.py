@@ -9,7 +9,6 @@ A call is text of the model. It is read as a literal and never evaluated: `name(
 """
 
 import ast
-import asyncio
 import inspect
 import json
 import reprlib
@@ -116,6 +115,8 @@ def call_function(functions: Mapping[str, Function], text: str, characters: int,
     try:
         value = function(*arguments, **named)
         if inspect.isawaitable(value):
+            import asyncio  # a third of the time that a process takes to start, and most functions need none
+
             value = asyncio.run(_wait(value))
         answer = value if isinstance(value, str) else str(value)
     except BaseException as error:  # somebody's code

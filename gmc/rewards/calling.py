@@ -3,7 +3,6 @@
 The function is called as TRL calls it. What it prints goes to standard error; what it raises becomes an answer in one line.
 """
 
-import asyncio
 import inspect
 import itertools
 import math
@@ -74,6 +73,8 @@ def call_function(function: Function, inputs: Mapping[str, Any], state: Mapping[
     try:
         rewards = function(**_accepted(function, given))
         if inspect.isawaitable(rewards):
+            import asyncio  # a third of the time that a process takes to start, and most functions need none
+
             rewards = asyncio.run(_wait(rewards))
         if isinstance(rewards, str | bytes | Mapping):
             raise TypeError(f"it gave one {type(rewards).__name__}, not a list of rewards, one a response")
