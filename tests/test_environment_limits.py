@@ -9,7 +9,7 @@ import weakref
 import pytest
 from training_runs import small_settings, train_run
 
-from gmc.environments import limits
+from gmc.environments import watching
 from gmc.environments.base import Environment
 from gmc.environments.limits import EnvironmentFailedError, called, close_environment
 from gmc.environments.registry import list_environments
@@ -123,7 +123,7 @@ class Weak:
 @pytest.mark.unit
 @pytest.mark.parametrize("kind", ["finalizer", "weak reference"])
 def test_the_end_of_a_call_is_not_lost_in_a_finalizer(monkeypatch, kind):
-    monkeypatch.setattr(limits, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.05)
     environment, ended = Slow(), []
     environment.seconds = 0.1
 

@@ -1,14 +1,17 @@
 """Environments and functions of every bad kind: each ends in one line with its name, or in the right result."""
 
 import asyncio
+import contextlib
+import logging
 import os
+import signal
 import time
 
 import pytest
 from test_episodes import PROBLEMS, Scripted, play
 from tiny_models import tiny_model
 
-from gmc.environments import build, limits
+from gmc.environments import build, watching
 from gmc.environments.base import Environment, Episode, Turn
 from gmc.environments.build import build_environment
 from gmc.environments.limits import EnvironmentFailedError, called
@@ -207,19 +210,47 @@ def test_a_forked_child_that_comes_back_is_ended():
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+def swallow_every_end():
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(1)
+
+
+def ignore_the_alarm():
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    time.sleep(60)
+
+
+def clear_the_alarm():
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    time.sleep(60)
+
+
 @pytest.mark.process
-def test_a_call_that_nothing_ends_ends_the_process(monkeypatch, tmp_path):
-    monkeypatch.setattr(limits, "AGAIN_SECONDS", 0.01)
+@pytest.mark.parametrize("act", [swallow_every_end, ignore_the_alarm, clear_the_alarm])
+def test_a_call_that_nothing_ends_ends_the_process(monkeypatch, capfd, act):
+    monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.01)
     child = os.fork()
     if child == 0:
-        with called(Bad("", None), "p", "reply"):
-            while True:
-                try:
-                    time.sleep(1)
-                except BaseException:
-                    continue
+        logging.getLogger("gmc").addHandler(logging.StreamHandler())
+        environment = Bad("", None)
+        environment.seconds = 0.05
+        with called(environment, "p", "reply"):
+            act()
+        os._exit(0)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 1
+    assert "environment bad, problem p: reply cannot be ended" in capfd.readouterr().err
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("act", [hang, lambda: None, throw(ValueError("x"))])
+def test_a_call_is_watched_until_it_is_over(act):
+    environment = Bad("reply", act)
+    with contextlib.suppress(EnvironmentFailedError), called(environment, "p", "reply"):
+        assert watching.watch._call[1] == "environment bad, problem p: reply"
+        act()
+    assert watching.watch._call is None
 
 
 FUNCTIONS = {

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from gmc.environments import watching
 from gmc.environments.base import Environment, Episode
 from gmc.errors import GmcError, UsageError
 from gmc.registry import in_one_line
@@ -21,14 +22,6 @@ from gmc.rewards.wire import is_writable
 from gmc.store.shards.rollout import LARGEST_REWARD
 
 log = logging.getLogger(__name__)
-
-AGAIN_SECONDS = 1.0
-"""A call that swallows what ends it is ended again after this."""
-
-
-MOST_ENDED = 10
-"""So often. What is on the disk is whole at any time, so that the process may then end at once."""
-
 
 DECLARED = (
     *((name, bool, "True or False") for name in ("replies", "inline", "scores_turns", "keeps_rewards")),
@@ -59,7 +52,7 @@ def called(environment: Environment, problem_id: str, what: str) -> Iterator[Non
     where = f"environment {environment.name}, problem {problem_id}: {what}"
     process, folder = os.getpid(), os.getcwd()
     try:
-        with _time_limit(environment.seconds):
+        with _time_limit(environment.seconds, where):
             yield
     except _Late as error:
         raise EnvironmentFailedError(
@@ -85,7 +78,7 @@ def configuring(environment: Environment, what: str) -> Iterator[None]:
     raises, and for what takes longer than `environment.seconds`."""
     where = f"--environment {environment.name}: {what}"
     try:
-        with _time_limit(environment.seconds):
+        with _time_limit(environment.seconds, where):
             yield
     except _Late as error:
         raise UsageError(
@@ -157,7 +150,7 @@ def require_worth(given: object) -> Score:
 def close_environment(environment: Environment) -> None:
     """Close it in time, whatever it does: what has been made is on the disk, and no fault of closing is to hide another."""
     try:
-        with _time_limit(environment.seconds):
+        with _time_limit(environment.seconds, f"environment {environment.name}: close"):
             environment.close()
     except _Late:
         log.warning("environment %s: close took longer than %g s and was stopped", environment.name, environment.seconds)
@@ -178,25 +171,21 @@ def _amid_cleanup(frame: FrameType | None) -> bool:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float, where: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    running, ended = True, 0
+    running = True
 
     def late(number: int, frame: FrameType | None) -> None:
-        nonlocal ended
-        ended += 1
-        if ended > MOST_ENDED:
-            log.error("a call of an environment cannot be ended, whatever is tried; the process ends, and --resume goes on")
-            os._exit(1)
         if running and not _amid_cleanup(frame):
             raise _Late
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, seconds, watching.AGAIN_SECONDS)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
+        # Standard output is for results.
+        with watching.watch.over(where, seconds), contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         running = False

