@@ -85,7 +85,8 @@ def test_a_call_that_leaves_python_is_a_failure_with_a_name_and_no_end_of_the_co
 
 
 @pytest.mark.unit
-def test_a_call_that_swallows_its_end_once_is_ended_again():
+def test_a_call_that_swallows_its_end_once_is_ended_again(monkeypatch):
+    monkeypatch.setattr(watching, "AGAIN_SECONDS", 0.3)
     environment, ends = Slow(), []
     environment.seconds = 0.05
 

@@ -17,7 +17,7 @@ AGAIN_SECONDS = 1.0
 """A call that swallows what ends it is ended again after this."""
 
 MOST_ENDED = 10
-"""So often. What is on the disk is whole at any time, so that the process may then end at once."""
+"""So often; then the process ends."""
 
 
 class Watch:
@@ -26,18 +26,21 @@ class Watch:
     def __init__(self) -> None:
         self._process: int | None = None
         self._call: tuple[float, str] | None = None
+        self._witness = -1
 
     @contextlib.contextmanager
     def over(self, what: str, seconds: float) -> Iterator[None]:
         """Watch over a call. what: it, in words; seconds: when something else should have ended it."""
         if self._process != os.getpid():  # a fork has no threads
-            self._process = os.getpid()
+            self._process, self._witness = os.getpid(), os.open(os.devnull, os.O_RDONLY)
             threading.Thread(target=self._look_on, name="watch", daemon=True).start()
         self._call = (time.monotonic() + seconds, what)
         try:
             yield
         finally:
             self._call = None
+            if self._process == os.getpid() and self._lost_descriptors():
+                end_process(f"{what} closed files that it had not opened; the process ends, and --resume goes on")
 
     def _look_on(self) -> None:
         late = 0  # looks in a row, and not seconds: a process that was stopped has had no chance to end the call
@@ -45,8 +48,22 @@ class Watch:
             time.sleep(AGAIN_SECONDS)
             call = self._call
             late = late + 1 if call is not None and time.monotonic() > call[0] else 0
-        log.error("%s cannot be ended, whatever is tried; the process ends, and --resume goes on", call[1] if call else "")
-        os._exit(1)
+        if call is not None:
+            end_process(f"{call[1]} cannot be ended, whatever is tried; the process ends, and --resume goes on")
+
+    def _lost_descriptors(self) -> bool:
+        """Whether a descriptor that is open for this alone is gone: others are as well, and nothing can be closed in order."""
+        try:
+            os.fstat(self._witness)
+        except OSError:
+            return True
+        return False
+
+
+def end_process(why: str) -> None:
+    """End it at once with a line: what is on the disk is whole at any time."""
+    log.error(why)
+    os._exit(1)
 
 
 watch = Watch()
