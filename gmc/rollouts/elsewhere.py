@@ -7,18 +7,18 @@ from torch import Tensor
 
 from gmc.delays.base import GroupTimes
 from gmc.ranks import Ranks
-from gmc.rollouts.source import Samplers
-from gmc.store.shards.groups import in_groups, sampled_length
+from gmc.rollouts.producer import BatchProducer
+from gmc.rollouts.source import Progress, Samplers
+from gmc.store.shards.groups import lengths_of
 from gmc.store.shards.reader import Launch, Shard
 from gmc.store.shards.store import RolloutStore, StoredShard
 from gmc.store.shards.writer import write_shard
 
 
-class Elsewhere:
-    """Every rank keeps the same record of what is in work; rank 0 alone asks `samplers` and writes shards.
+class Elsewhere(BatchProducer):
+    """Every rank keeps the same record of what is in work; rank 0 alone asks `samplers`.
 
-    weights: a copy of what training changes now, called on every rank. prompts, group_size: P and G of every batch. unknown:
-    what is said of a batch that is not made yet.
+    weights: a copy of what training changes now, called on every rank. prompts, group_size: P and G of every batch.
     """
 
     def __init__(
@@ -37,25 +37,22 @@ class Elsewhere:
         self._in_work: dict[int, tuple[int, Sequence[GroupTimes]]] = {}
         self._made: dict[int, Shard] = {}
 
-    def __contains__(self, batch: int) -> bool:
+    def __contains__(self, batch: object) -> bool:
         return batch in self._in_work
 
-    def start(self, batch: int, version: int) -> None:
-        """Have a batch made by the policy of now. Waits while too many versions are in work."""
+    def start(self, batch: int, version: int, progress: Progress | None = None) -> None:
+        """Waits while too many versions are in work. progress: never called, because nothing is finished here and now."""
         weights = None if version == self._given else self._weights()
         self._given = version
         self._ranks.from_rank_0(lambda: self._samplers.start(batch, version, weights))
 
     def launch(self, batch: int) -> Launch:
-        """What a batch that was started came to, when it is made."""
         return self._ranks.from_rank_0(lambda: launch_of(self._shard(batch)))
 
     def launched(self, batch: int, version: int, times_P: Sequence[GroupTimes]) -> None:
-        """A batch that was started is launched, with these times of its groups."""
         self._in_work[batch] = (version, times_P)
 
     def collect(self, batch: int) -> StoredShard:
-        """Wait for a launched batch and write its shard into the run."""
         version, times_P = self._in_work.pop(batch)
         stored = StoredShard(batch, version, self._store.path_for(batch, version))
 
@@ -69,7 +66,6 @@ class Elsewhere:
         return stored
 
     def of_later_versions(self) -> list[int]:
-        """Batches in work that the initial policy cannot make: a resumed run could not make them again."""
         return [batch for batch, (version, _) in self._in_work.items() if version]
 
     def _shard(self, batch: int) -> Shard:
@@ -80,5 +76,4 @@ class Elsewhere:
 
 def launch_of(shard: Shard) -> Launch:
     """What a shard says of its launch."""
-    lengths_PG = [[sampled_length(row) for row in group] for group in in_groups(shard.rollouts)]
-    return Launch(lengths_PG, shard.metadata.set_aside)
+    return Launch(lengths_of(shard.rollouts), shard.metadata.set_aside)

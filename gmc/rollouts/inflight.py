@@ -12,13 +12,12 @@ from gmc.engines.base import Engine
 from gmc.errors import DataError, UsageError
 from gmc.rollouts import flying
 from gmc.rollouts.flying import FlyingBatch
+from gmc.rollouts.group_reader import GroupReader
 from gmc.rollouts.lengths import LengthAccount
 from gmc.rollouts.maker import RolloutMaker
-from gmc.rollouts.scheduled import CACHED_SHARDS
 from gmc.rollouts.source import Progress, RolloutSource
 from gmc.store.checkpoints import CURE
 from gmc.store.records import checked
-from gmc.store.shards.groups import in_groups
 from gmc.store.shards.reader import read_metadata
 from gmc.store.shards.rollout import Rollout
 from gmc.store.shards.store import RolloutStore, StoredShard
@@ -65,7 +64,7 @@ class InflightSource(RolloutSource):
         self._flying: dict[int, FlyingBatch] = {}
         self._stored: dict[int, StoredShard] = {}
         self._generated, self._trained = LengthAccount(), LengthAccount()
-        self._cache: dict[int, list[list[Rollout]]] = {}
+        self._reader = GroupReader(store)
 
     @property
     def waiting(self) -> int:
@@ -240,8 +239,4 @@ class InflightSource(RolloutSource):
             return [replace(row, token_versions=flying.versions_of(row)) for row in one.rows_PG[reference.group]]
         if reference.batch not in self._stored:
             raise self._store.missing(reference.batch)
-        if reference.batch not in self._cache:
-            while len(self._cache) >= CACHED_SHARDS:
-                self._cache.pop(next(iter(self._cache)))
-            self._cache[reference.batch] = in_groups(self._store.read(self._stored[reference.batch]).rollouts)
-        return self._cache[reference.batch][reference.group]
+        return self._reader.group(self._stored[reference.batch], reference.group)

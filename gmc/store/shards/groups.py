@@ -62,3 +62,8 @@ def in_groups(rows: Sequence[Rollout]) -> list[list[Rollout]]:
     for row in rows:
         groups_PG[row.group].append(row)
     return groups_PG
+
+
+def lengths_of(rows: Sequence[Rollout]) -> list[list[int]]:
+    """The lengths (sampled tokens) of one batch's responses, by group."""
+    return [[sampled_length(row) for row in group] for group in in_groups(rows)]
