@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tiny_models import tiny_model
+
+from gmc.models import LanguageModel
+
 TRANSFER = ("/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update")
 TRANSFER += ("/shutdown_weight_transfer_engine",)
 """vLLM's own way for weights, of which the double notes what it is told."""
@@ -124,3 +128,14 @@ def doubles(vocabulary_size: int, count: int) -> Iterator[list[Double]]:
     for double in started:
         double.server.shutdown()
         double.server.server_close()
+
+
+def served_model() -> LanguageModel:
+    """Small, with heads of a size that vLLM's attention takes. A fixture of whoever asks servers."""
+    return tiny_model(0, head_dim=32, max_position_embeddings=256)
+
+
+def two_doubles(model: LanguageModel) -> Iterator[list[Double]]:
+    """The fixture `servers` of a file whose fixture `model` is the one above."""
+    with doubles(model.vocabulary_size, 2) as started:
+        yield started

@@ -6,7 +6,7 @@ from statistics import fmean
 import pytest
 from forked_commands import ForkedCommands
 from test_ranks import end, start, weights
-from training_runs import metrics_of, small_settings, train_run, train_with_a_power_cut, weights_of
+from training_runs import assert_resumes_bit_for_bit, metrics_of, small_settings, train_run, weights_of
 
 from gmc.live.overview import overview
 from gmc.store.logs import read_used
@@ -59,14 +59,11 @@ def logged_in(path):
 @pytest.mark.train
 def test_chosen_groups_of_episodes_are_conserved_and_resume_bit_for_bit(tmp_path):
     settings = small_settings(*RETRY, "delay=2", "train.updates=5", "rollout.resample_equal=3", "rollout.group_size=2")
-    train_run(tmp_path / "whole", settings)
-    train_with_a_power_cut(tmp_path / "parts", settings, update=3)
-    assert episodes_of(tmp_path / "parts") == episodes_of(tmp_path / "whole")
-    assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
-    assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
-    aside = [group for stored in stored_in(tmp_path / "whole") for group in read_metadata(stored.path).set_aside]
-    assert metrics_of(tmp_path / "whole")[-1]["rollouts/groups_set_aside_so_far"] == len(aside) > 0
-    assert any(row[1] for shard in episodes_of(tmp_path / "whole") for row in shard)
+    whole, parts = assert_resumes_bit_for_bit(tmp_path, settings, update=3)
+    assert episodes_of(parts) == episodes_of(whole)
+    aside = [group for stored in stored_in(whole) for group in read_metadata(stored.path).set_aside]
+    assert metrics_of(whole)[-1]["rollouts/groups_set_aside_so_far"] == len(aside) > 0
+    assert any(row[1] for shard in episodes_of(whole) for row in shard)
 
 
 @pytest.mark.process

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from pydantic import Field
+from contract_faults import assert_found, broken, closes_once, declaration_faults, settings_with
 
 from gmc.environments.base import ASSISTANT, Environment, EnvironmentSettings, Episode, Turn
 from gmc.rewards.base import Score
@@ -22,18 +22,6 @@ class Plain(Environment):
 
     def reply(self, episode, text):
         return f"{episode.model_turns}: {len(text)}" if episode.model_turns < 3 else None
-
-
-def broken(**members):
-    return type("Broken", (Plain,), {"__doc__": "Has a fault.", **members})
-
-
-class _Undescribed(EnvironmentSettings):
-    level: float = 1.0
-
-
-class _Described(EnvironmentSettings):
-    level: float = Field(1.0, description="a number")
 
 
 class AsksOtherwise(Plain):
@@ -98,59 +86,45 @@ class Remembers(Ends):
         return f"closed: {self.closed}" if episode.model_turns < 3 else None
 
 
-class ClosesOnce(Plain):
-    """Fails when it is closed twice."""
-
-    def __init__(self, settings=None):
-        super().__init__(settings)
-        self.processes = ["one"]
-
-    def close(self):
-        self.processes.pop()
-
-
 FAULTS = [
-    (broken(name="Not A Name"), "declarations: name 'Not A Name' is not lower-case words and hyphens"),
-    (broken(summary=" "), "declarations: summary is empty"),
-    (broken(summary="two\nlines"), "declarations: summary has more than one line"),
-    (type("Bare", (Environment,), {**vars(Plain), "__doc__": None}), "declarations: it has no docstring"),
-    (broken(role=ASSISTANT), "declarations: role is 'assistant', which is the model's"),
-    (broken(stop=("end", "")), "declarations: a stop string is empty"),
-    (broken(Settings=_Undescribed), "declarations: its setting level has no description"),
+    *declaration_faults(Plain, Environment, EnvironmentSettings),
+    (broken(Plain, role=ASSISTANT), "declarations: role is 'assistant', which is the model's"),
+    (broken(Plain, stop=("end", "")), "declarations: a stop string is empty"),
     (AsksOtherwise, "start: two episodes of a problem begin with different questions"),
     (OneEpisode, "start: start gives the same episode twice"),
-    (broken(start=lambda self, problem: Episode(problem, " \n")), "start: the first question is empty"),
+    (broken(Plain, start=lambda self, problem: Episode(problem, " \n")), "start: the first question is empty"),
     (
-        broken(start=lambda self, problem: Episode(problem, "?", [Turn("user", "?")])),
+        broken(Plain, start=lambda self, problem: Episode(problem, "?", [Turn("user", "?")])),
         "start: a new episode has turns already",
     ),
-    (broken(reply=lambda self, episode, text: 7), "replies: reply gave int for '7'"),
-    (broken(reply=lambda self, episode, text: "more"), "replies: an episode does not end within 20 turns"),
-    (broken(reply=lambda self, episode, text: str(text.encode("ascii")) and None), "replies: UnicodeEncodeError"),
-    (broken(replies=False), "replies: it replies, and declares replies = False"),
+    (broken(Plain, reply=lambda self, episode, text: 7), "replies: reply gave int for '7'"),
+    (broken(Plain, reply=lambda self, episode, text: "more"), "replies: an episode does not end within 20 turns"),
+    (broken(Plain, reply=lambda self, episode, text: str(text.encode("ascii")) and None), "replies: UnicodeEncodeError"),
+    (broken(Plain, replies=False), "replies: it replies, and declares replies = False"),
     (CountsCalls, "determinism: the same turns get other answers after other episodes"),
     (CountsTheLast, "determinism: the same turns get other answers beside other episodes"),
-    (broken(worth=lambda self, episode, score: score.reward), "worth: worth gave float, not a Score"),
-    (broken(worth=lambda self, episode, score: Score(math.nan, "lost"), keeps_rewards=False), "worth: an episode is worth nan"),
+    (broken(Plain, worth=lambda self, episode, score: score.reward), "worth: worth gave float, not a Score"),
     (
-        broken(worth=lambda self, episode, score: Score(score.reward / len(episode.turns), "paid")),
+        broken(Plain, worth=lambda self, episode, score: Score(math.nan, "lost"), keeps_rewards=False),
+        "worth: an episode is worth nan",
+    ),
+    (
+        broken(Plain, worth=lambda self, episode, score: Score(score.reward / len(episode.turns), "paid")),
         "worth: an episode of reward 0.3 is worth 0.06, and keeps_rewards says that none changes",
     ),
     (Ends, "closing: RuntimeError: the process is gone"),
     (Remembers, "closing: after close it answers otherwise"),
-    (ClosesOnce, "closing: IndexError"),
+    (closes_once(Plain), "closing: IndexError"),
 ]
 
 
 @pytest.mark.parametrize(("environment", "finding"), FAULTS, ids=[finding for _, finding in FAULTS])
 def test_each_way_of_breaking_the_contract_is_named(monkeypatch, environment, finding):
     monkeypatch.setattr(environments, "MOST_TURNS", 20)
-    with pytest.raises(AssertionError, match="breaks the environment contract:") as caught:
-        check_environment(environment)
-    assert finding in str(caught.value)
+    assert_found(check_environment, environment, "environment", finding)
 
 
 def test_a_sound_environment_passes_and_every_check_has_one_that_fails_it():
     check_environment(Plain)
-    check_environment(broken(Settings=_Described), {"level": 2.0})
+    check_environment(broken(Plain, Settings=settings_with(EnvironmentSettings, description="a number")), {"level": 2.0})
     assert {finding.partition(":")[0] for _, finding in FAULTS} == set(CHECKS)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from training_runs import metrics_of, small_settings, train_run, train_with_a_power_cut, weights_of
+from training_runs import assert_resumes_bit_for_bit, metrics_of, small_settings, train_run
 
 from gmc.errors import UsageError
 from gmc.evaluation.results import read_result
@@ -25,12 +25,9 @@ def shards(run):
 @pytest.mark.parametrize("delay", ["0", "2"])
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path, delay):
     settings = small_settings(*RETRY, f"delay={delay}", "train.checkpoint_every=2", "train.updates=5")
-    train_run(tmp_path / "whole", settings)
-    train_with_a_power_cut(tmp_path / "parts", settings, update=3)
-    assert any(record["optimizer/gradient_norm"] > 0 for record in metrics_of(tmp_path / "whole"))
-    assert weights_of(tmp_path / "parts") == weights_of(tmp_path / "whole")
-    assert metrics_of(tmp_path / "parts") == metrics_of(tmp_path / "whole")
-    rows = [[read_shard(path).rollouts for path in shards(tmp_path / name)] for name in ("whole", "parts")]
+    runs = assert_resumes_bit_for_bit(tmp_path, settings, update=3)
+    assert any(record["optimizer/gradient_norm"] > 0 for record in metrics_of(runs[0]))
+    rows = [[read_shard(path).rollouts for path in shards(run)] for run in runs]
     assert [[(row.response_token_ids, row.response_mask, row.reward) for row in shard] for shard in rows[0]] == [
         [(row.response_token_ids, row.response_mask, row.reward) for row in shard] for shard in rows[1]
     ]

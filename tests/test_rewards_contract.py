@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from pydantic import Field
+from contract_faults import assert_found, broken, closes_once, declaration_faults, settings_with
 
 from gmc.rewards.base import Reward, RewardSettings, Score
 from gmc.testing import check_reward
@@ -25,21 +25,9 @@ class Plain(Reward):
         return [Score(float(sample.text == sample.problem.answer), "seen") for sample in samples]
 
 
-def broken(**members):
-    return type("Broken", (Plain,), {"__doc__": "Has a fault.", **members})
-
-
 def of_each(value, status="seen"):
     """Scores every sample by itself."""
     return lambda self, samples: [Score(value(sample), status) for sample in samples]
-
-
-class _Undescribed(RewardSettings):
-    level: float = 1.0
-
-
-class _Described(RewardSettings):
-    level: float = Field(1.0, description="a number")
 
 
 class Counting(Plain):
@@ -73,17 +61,6 @@ class Remembers(Ends):
         return [Score(float(self.closed), "seen") for _ in samples]
 
 
-class ClosesOnce(Plain):
-    """Fails when it is closed twice."""
-
-    def __init__(self, settings=None):
-        super().__init__(settings)
-        self.processes = ["one"]
-
-    def close(self):
-        self.processes.pop()
-
-
 class TakesAnything(Plain):
     """Needs an answer, and takes a row without one."""
 
@@ -91,43 +68,43 @@ class TakesAnything(Plain):
 
 
 FAULTS = [
-    (broken(name="Not A Name"), "declarations: name 'Not A Name' is not lower-case words and hyphens"),
-    (broken(summary=" "), "declarations: summary is empty"),
-    (broken(summary="two\nlines"), "declarations: summary has more than one line"),
-    (type("Bare", (Reward,), {**vars(Plain), "__doc__": None}), "declarations: it has no docstring"),
-    (broken(Settings=_Undescribed), "declarations: its setting level has no description"),
-    (broken(score=lambda self, samples: [Score(0.0, "seen")] * (len(samples) - 1)), "scores: 15 scores for 16 responses"),
-    (broken(score=lambda self, samples: [0.0 for _ in samples]), "scores: 0.0 is no Score"),
-    (broken(score=of_each(lambda one: math.nan), binary=False), "scores: nan for '"),
-    (broken(score=of_each(lambda one: math.inf), binary=False), "scores: inf for '"),
-    (broken(score=of_each(lambda one: 0.0, " ")), "scores: no status for '"),
-    (broken(score=of_each(lambda one: 0.5)), "and it says that it is binary"),
-    (broken(score=lambda self, samples: [Score(0.0, "seen")] * max(1, len(samples))), "scores: no responses get a score"),
-    (broken(score=of_each(lambda one: 1 / len(one.text)), binary=False), "scores: ZeroDivisionError"),
+    *declaration_faults(Plain, Reward, RewardSettings),
+    (
+        broken(Plain, score=lambda self, samples: [Score(0.0, "seen")] * (len(samples) - 1)),
+        "scores: 15 scores for 16 responses",
+    ),
+    (broken(Plain, score=lambda self, samples: [0.0 for _ in samples]), "scores: 0.0 is no Score"),
+    (broken(Plain, score=of_each(lambda one: math.nan), binary=False), "scores: nan for '"),
+    (broken(Plain, score=of_each(lambda one: math.inf), binary=False), "scores: inf for '"),
+    (broken(Plain, score=of_each(lambda one: 0.0, " ")), "scores: no status for '"),
+    (broken(Plain, score=of_each(lambda one: 0.5)), "and it says that it is binary"),
+    (
+        broken(Plain, score=lambda self, samples: [Score(0.0, "seen")] * max(1, len(samples))),
+        "scores: no responses get a score",
+    ),
+    (broken(Plain, score=of_each(lambda one: 1 / len(one.text)), binary=False), "scores: ZeroDivisionError"),
     (Counting, "determinism: the same responses get other rewards"),
     (
-        broken(score=lambda self, samples: [Score(float(place), "seen") for place in range(len(samples))], binary=False),
+        broken(Plain, score=lambda self, samples: [Score(float(place), "seen") for place in range(len(samples))], binary=False),
         "determinism: rewards depend on the order",
     ),
     (
-        broken(score=lambda self, samples: [Score(1 / len(samples), "seen") for _ in samples], binary=False),
+        broken(Plain, score=lambda self, samples: [Score(1 / len(samples), "seen") for _ in samples], binary=False),
         "determinism: rewards depend on which responses are scored together",
     ),
     (TakesAnything, "missing answer: prepare takes a problem without an answer"),
     (Ends, "closing: RuntimeError: the pool is gone"),
     (Remembers, "closing: after close it scores otherwise"),
-    (ClosesOnce, "closing: IndexError"),
+    (closes_once(Plain), "closing: IndexError"),
 ]
 
 
 @pytest.mark.parametrize(("reward", "finding"), FAULTS, ids=[finding for _, finding in FAULTS])
 def test_each_way_of_breaking_the_contract_is_named(reward, finding):
-    with pytest.raises(AssertionError, match="breaks the reward contract:") as caught:
-        check_reward(reward)
-    assert finding in str(caught.value)
+    assert_found(check_reward, reward, "reward", finding)
 
 
 def test_a_sound_reward_passes_and_every_check_has_a_reward_that_fails_it():
     check_reward(Plain)
-    check_reward(broken(Settings=_Described), {"level": 2.0})
+    check_reward(broken(Plain, Settings=settings_with(RewardSettings, description="a number")), {"level": 2.0})
     assert {finding.partition(":")[0] for _, finding in FAULTS if ": " in finding} == set(CHECKS)

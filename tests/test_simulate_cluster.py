@@ -9,6 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_cluster import SMALL, repeated
 
 from gmc.errors import GmcError, UsageError
 from gmc.simulator.cluster import simulate_cluster
@@ -173,28 +174,12 @@ def test_clusters_equal_a_plain_simulation(table, workers, slots, ahead, updates
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 6), st.booleans(), st.sampled_from([None, 0.02]), st.sampled_from([0.0, 0.4]))
 def test_a_cluster_repeats_itself_and_loses_nobody(seed, ahead, in_flight, mtbf, share):
-    config = ClusterSettings(
-        workers=3,
-        slots=2,
-        tokens_per_second=10,
-        prompts=3,
-        group_size=2,
-        update_seconds=6,
-        sync_seconds=2,
-        max_ahead=ahead,
-        in_flight_updates=in_flight,
-        mtbf_hours=mtbf,
-        straggler_share=share,
-    )
-    lengths = DrawnLengths(120, 0.9, prompts=3, group_size=2, seed=seed)
-    first, second = (simulate_cluster(config, lengths, updates=30, seed=seed).summary() for _ in range(2))
-    assert first == second
-    assert first["delay"]["responses"] == 30 * 6
-    assert first["waiting_groups"] == ahead * 3
-    assert 0 < first["worker_utilization"] <= 1 + 1e-9
-    shares = first["trainer_utilization"] + first["trainer_waiting_share"] + first["sync_share"]
+    config = replace(SMALL, max_ahead=ahead, in_flight_updates=in_flight, mtbf_hours=mtbf, straggler_share=share)
+    summary = repeated(simulate_cluster, config, seed)
+    assert summary["waiting_groups"] == ahead * 3
+    shares = summary["trainer_utilization"] + summary["trainer_waiting_share"] + summary["sync_share"]
     assert shares == pytest.approx(1)
-    assert first["delay"]["mean"] <= ahead + 1e-9
+    assert summary["delay"]["mean"] <= ahead + 1e-9
 
 
 def test_more_room_ahead_means_more_speed_and_more_delay_and_the_frontier_shows_it():

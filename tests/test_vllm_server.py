@@ -11,7 +11,7 @@ import threading
 import time
 
 import pytest
-from server_double import Double, doubles
+from server_double import Double, served_model, two_doubles
 from tiny_models import tiny_model
 
 from gmc.engines import vllm_server
@@ -24,15 +24,8 @@ PROMPTS = [[10, 11, 12], [20, 21], [30], [9, 8]]
 ARGUMENTS = {"group_size": 3, "sampling": Sampling(max_tokens=6), "seeds": [1, 2, 3, 4]}
 
 
-@pytest.fixture(scope="module")
-def model():
-    return tiny_model(0, head_dim=32, max_position_embeddings=256)
-
-
-@pytest.fixture
-def servers(model):
-    with doubles(model.vocabulary_size, 2) as started:
-        yield started
+model = pytest.fixture(served_model, scope="module")
+servers = pytest.fixture(two_doubles)
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import threading
 import time
 
 import pytest
-from server_double import Double, doubles
-from tiny_models import tiny_model
+from server_double import Double, doubles, served_model
 
 from gmc.engines import vllm_server
 from gmc.engines.base import Sampling
@@ -24,9 +23,7 @@ PROMPTS = [[10, 11, 12], [20, 21]]
 NOWHERE = "http://127.0.0.1:1"
 
 
-@pytest.fixture(scope="module")
-def model():
-    return tiny_model(0, head_dim=32, max_position_embeddings=256)
+model = pytest.fixture(served_model, scope="module")
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from server_double import doubles
-from tiny_models import tiny_model
+from server_double import served_model, two_doubles
 from training_runs import small_settings
 
 from gmc.engines import nccl, vllm_server
@@ -26,15 +25,8 @@ pytestmark = pytest.mark.unit
 ROOT = "vllm.distributed.weight_transfer"
 
 
-@pytest.fixture(scope="module")
-def model():
-    return tiny_model(0, head_dim=32, max_position_embeddings=256)
-
-
-@pytest.fixture
-def servers(model):
-    with doubles(model.vocabulary_size, 2) as started:
-        yield started
+model = pytest.fixture(served_model, scope="module")
+servers = pytest.fixture(two_doubles)
 
 
 @dataclass

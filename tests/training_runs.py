@@ -44,6 +44,16 @@ def train_with_a_power_cut(path: Path, settings: RunSettings, *, update: int) ->
     train_run(path, settings, resume=True)
 
 
+def assert_resumes_bit_for_bit(folder: Path, settings: RunSettings, *, update: int) -> tuple[Path, Path]:
+    """Train once whole and once with a power cut at this update: weights and metrics are the same. Returns both runs."""
+    whole, parts = folder / "whole", folder / "parts"
+    train_run(whole, settings)
+    train_with_a_power_cut(parts, settings, update=update)
+    assert metrics_of(parts) == metrics_of(whole)
+    assert weights_of(parts) == weights_of(whole)
+    return whole, parts
+
+
 def metrics_of(path: Path) -> list[dict[str, Any]]:
     """Every update's metrics without the timings."""
     records = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
