@@ -55,7 +55,7 @@ def test_status_says_the_share_of_version_0_once(tmp_path, warnings, rows):
     run = make_run(tmp_path / "run", "delay=256")
     log(run, [[[0, 0], [0, 1]]], ("delay/version_0_rate_share_so_far", 0.9))
     console = Console(width=100, record=True)
-    console.print(screen({**overview(run), "warnings": warnings}))
+    console.print(screen({**overview(run), "warnings": warnings}, unicode=True))
     text = console.export_text()
     assert (text.count("version 0"), text.count("offline ")) == (1, rows)
 

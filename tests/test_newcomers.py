@@ -231,6 +231,10 @@ def test_equal_runs_have_a_dash_for_their_interval():
         (("train", "--updates", "1.5"), "invalid value for '--updates': give a whole number"),
         (("train", "--set", "train.updates=1.5", "--dry-run"), "train.updates = 1.5: give a whole number"),
         (("train", "--set", "train.seed=1", "--dry-run"), "unknown setting train.seed; did you mean seed?"),
+        (
+            ("train", "--environment", "tools(functions=gone.py)", "--dry-run"),
+            "gone.py: No such file or directory; functions would be defined there",
+        ),
         (("train", "--reward", "gone.py:f", "--dry-run"), "gone.py: No such file or directory; f would be defined there"),
     ],
 )

@@ -66,7 +66,7 @@ BELOW = {
     "environments show": ("gmc environments show retry", "gmc environments show tools --json"),
     "environments try": (
         "gmc environments try retry --count 2",
-        "gmc environments try 'tools(functions=my_tools.py)' --count 2",
+        r"gmc environments try tools --say '<tool>2*3</tool>' --say '\boxed{6}'",
     ),
     "environments new": ("gmc environments new my-world", "gmc environments new my-world --out worlds"),
     "shards import": (

@@ -18,8 +18,8 @@ from gmc.delays.version_0 import VERSION_0_SHARE
 
 IN_WORDS = {
     "reward/mean": "reward {:.3f}",
-    "ratio/ess_share": "effective sample size {:.0%}",
-    "ratio/groups_capped_share": "groups capped {:.0%}",
+    "ratio/ess_share": "effective sample size {:.2f}",
+    "ratio/groups_capped_share": "groups capped {:.2f}",
     "optimizer/gradient_norm": "gradient norm {:.2g}",
 }
 """What of `gmc.live.overview.SHOWN_METRICS` is of the last update alone, as the screen says it."""
@@ -48,29 +48,30 @@ def status(
     elif watch:
         _watch(directory)
     else:
-        PlainConsole(highlight=False).print(screen(overview(directory)))
+        PlainConsole(highlight=False).print(screen(overview(directory), can_draw(sys.stdout.encoding)))
 
 
 def _watch(directory: Any) -> None:
     from gmc.live.overview import overview
 
-    with Live(screen(overview(directory)), console=PlainConsole(highlight=False), auto_refresh=False) as live:
+    unicode = can_draw(sys.stdout.encoding)  # a live screen puts another stream in its place
+    with Live(screen(overview(directory), unicode), console=PlainConsole(highlight=False), auto_refresh=False) as live:
         try:
             while True:
                 time.sleep(WATCH_SECONDS)
-                live.update(screen(overview(directory)), refresh=True)
+                live.update(screen(overview(directory), unicode), refresh=True)
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
 
-def screen(found: dict[str, Any]) -> Group:
-    """The overview for a person."""
+def screen(found: dict[str, Any], unicode: bool = True) -> Group:
+    """The overview for a person. unicode: whether the terminal can draw a curve in blocks."""
     head = Table.grid(padding=(0, 2))
     for name, value in (
         ("run", f"{found['run']}  ({found['model']}, seed {found['seed']}, id {found['run_id']})"),
         ("rule", _rule(found)),
         ("updates", _updates(found)),
-        ("reward", curve_text(found["rewards"], CURVE, unicode=can_draw(sys.stdout.encoding))),
+        ("reward", curve_text(found["rewards"], CURVE, unicode=unicode)),
         *_heldout(found["heldout"]),
         ("policy", _policy(found)),
         _made(found),
@@ -100,7 +101,7 @@ def _last_update(metrics: dict[str, float | None], *, warned: bool) -> list[tupl
     rows = [("last update", ", ".join(said))] if said else []
     share = metrics.get(VERSION_0_SHARE)
     if share is not None and not warned:
-        rows.append(("offline", f"{share:.0%} of the learning rate so far fell on rollouts of version 0"))
+        rows.append(("offline", f"{100 * share:.0f} % of the learning rate so far fell on rollouts of version 0"))
     return rows
 
 

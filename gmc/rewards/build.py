@@ -137,7 +137,8 @@ def require_names(what: str, place: str, wanted: Sequence[str]) -> None:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
     except OSError as error:
-        raise UsageError(f"{what}: {path}: {error.strerror}; {' and '.join(wanted)} would be defined there") from error
+        where = f"{' and '.join(wanted)} would be defined there" if any(wanted) else "functions would be defined there"
+        raise UsageError(f"{what}: {path}: {error.strerror}; {where}") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two for what is nested too deep
         raise UsageError(f"{what}: {path} is no Python file: {in_one_line(error)}") from error
     names = _names(tree)
