@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from gmc.errors import UsageError
@@ -229,4 +229,10 @@ def in_one_line(error: BaseException) -> str:
 
 
 def _distribution(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "an unnamed distribution"
+    return _name_and_version(point.dist) if point.dist is not None else "an unnamed distribution"
+
+
+@lru_cache(maxsize=256)
+def _name_and_version(distribution: Distribution) -> str:
+    """Either is parsed from its metadata whenever it is asked for. One object is one reading of what was installed."""
+    return f"{distribution.name} {distribution.version}"

@@ -1,8 +1,11 @@
 """Log-probs and their gradients: against the stock forward, and unchanged by how the batch is split, padded or ordered."""
 
+from itertools import product
+
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples, thinned
+from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import tiny_model
 
@@ -15,6 +18,11 @@ from gmc.scoring.scorer import Scorer
 PROMPTS = [[5, 6, 7, 8, 9], [10], [11, 12, 13, 14, 15, 16, 17, 18]]
 LENGTHS = [[5, 1, 9, 0], [20, 3, 18, 17], [1, 1, 0, 1]]
 ROW_WITHOUT_GRADIENT = 6
+
+
+ATTENTION = ["products", "flash parts", "public operator"]
+LAYERS = ["few products", "own modules", "recomputed modules"]
+WAYS = thinned(product(ATTENTION, LAYERS, [False, True], [10_000, 60, 30, 1]), 5)
 
 
 def random_responses(lengths_PG, seed=0):
@@ -63,10 +71,7 @@ def reference():
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("attention_by", ["products", "flash parts", "public operator"])
-@pytest.mark.parametrize("layers_by", ["few products", "own modules", "recomputed modules"])
-@pytest.mark.parametrize("share_prompts", [False, True])
-@pytest.mark.parametrize("token_budget", [10_000, 60, 30, 1])
+@pytest.mark.parametrize(("attention_by", "layers_by", "share_prompts", "token_budget"), WAYS)
 def test_scores_and_gradients_equal_the_stock_forward(
     reference, monkeypatch, attention_by, layers_by, share_prompts, token_budget
 ):
@@ -137,7 +142,7 @@ def test_the_activation_memory_setting_really_recomputes(reference, monkeypatch)
     handle.remove()
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     lengths=st.lists(st.lists(st.integers(0, 12), min_size=3, max_size=3), min_size=1, max_size=4).filter(
         lambda groups: any(map(sum, groups))

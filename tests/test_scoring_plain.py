@@ -1,8 +1,11 @@
 """Packed passes of plain networks by few products: gradients written out by hand, and short attention by batched products."""
 
+from itertools import product
+
 import pytest
 import torch
-from hypothesis import given, settings
+from examples import examples, thinned
+from hypothesis import given
 from hypothesis import strategies as st
 from test_plain_decoding import PLAIN, plain_model, random_model
 from test_scoring_varlen import HEADS, KEY_HEADS, SCALE, SIZE, layout_of, literal
@@ -32,9 +35,7 @@ def literal_rows(network, vocabulary_size, temperature):
     return rows
 
 
-@pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize(("name", "temperature", "kept"), thinned(product(PLAIN, [1.0, 0.7], [True, False]), 3))
 def test_log_probs_and_gradients_are_those_of_a_stock_forward_in_float64(name, temperature, kept, monkeypatch):
     monkeypatch.setattr(plain_pass, "KEPT_BYTES", plain_pass.KEPT_BYTES if kept else 0)
     model = plain_model(name)
@@ -105,7 +106,7 @@ def test_settings_that_need_the_modules_get_them(options):
     ),
     st.integers(0, 10**6),
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_short_attention_and_its_gradients_are_those_of_plain_attention(groups, seed):
     prompts, responses = zip(*groups, strict=True)
     layout = layout_of(prompts, responses)

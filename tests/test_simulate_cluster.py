@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_cluster import SMALL, repeated
 
@@ -171,7 +171,7 @@ def test_clusters_equal_a_plain_simulation(table, workers, slots, ahead, updates
     assert report.wall_seconds == pytest.approx(end)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 1000), st.integers(0, 6), st.booleans(), st.sampled_from([None, 0.02]), st.sampled_from([0.0, 0.4]))
 def test_a_cluster_repeats_itself_and_loses_nobody(seed, ahead, in_flight, mtbf, share):
     config = replace(SMALL, max_ahead=ahead, in_flight_updates=in_flight, mtbf_hours=mtbf, straggler_share=share)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from examples import examples
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_cluster import SMALL, repeated
 
@@ -149,7 +149,7 @@ def test_followers_equal_loops_that_look_each_second(table, workers, slots, at_o
     assert report.policy_gb == 2 * (16 + read)  # versions 0 to 15 are written
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 1000), st.integers(0, 6), st.booleans(), st.booleans(), st.sampled_from([0.0, 0.4]))
 def test_a_forecast_repeats_itself_and_loses_nobody(seed, ahead, in_flight, overlap, share):
     overlap = overlap and not in_flight

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -89,13 +90,13 @@ def fitted_plan(settings: RunSettings, capacity: int, ranks: int | None = None) 
     free = {key for key in FIT_MEMORY if settings.origins[key] == "device"}
     budgets = BUDGETS if "train.tokens_per_micro_batch" in free else (train.tokens_per_micro_batch,)
     choices = (False, True) if "train.activation_checkpointing" in free else (train.activation_checkpointing,)
-    plans = [
-        _plan(settings, rule, budget, checkpointing, capacity, over)
-        for over in _over(settings, ranks, free=SHARDING in free)
-        for checkpointing in choices
-        for budget in budgets
-    ]
-    return next((plan for plan in plans if plan.fits), min(plans, key=lambda plan: plan.total))
+    tried = []
+    for over, checkpointing, budget in product(_over(settings, ranks, free=SHARDING in free), choices, budgets):
+        plan = _plan(settings, rule, budget, checkpointing, capacity, over)
+        if plan.fits:
+            return plan
+        tried.append(plan)
+    return min(tried, key=lambda plan: plan.total)
 
 
 def _over(settings: RunSettings, ranks: int | None, *, free: bool) -> Sequence[int]:
