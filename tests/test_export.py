@@ -130,8 +130,10 @@ def test_nothing_is_written_until_told(tmp_path):
     assert (inside.exit_code, "lies in the run" in inside.stderr) == (2, True)
     assert "HF://" not in (hub := export(run, "--to", "HF://nobody/name")).stderr
     assert "into hf://nobody/name" in hub.stderr
-    again = export(run, "--to", tmp_path / "out", "--write")
-    assert (again.exit_code, "there is something already" in again.stderr) == (2, True)
+    for write in ((), ("--write",)):
+        again = export(run, "--to", tmp_path / "out", *write)
+        assert (again.exit_code, "there is something already" in again.stderr) == (2, True)
+        assert "export 0/1" not in again.stderr
 
 
 @pytest.mark.parametrize(("template_id", "max_tokens"), [("arithmetic-v1", 32), ("boxed-v1", 12), ("chat-v1", 12)])

@@ -49,11 +49,11 @@ def export(
     directory = RunDirectory.open(folder)
 
     from gmc.export.plan import plan_export  # it imports torch
-    from gmc.export.write import require_outside
+    from gmc.export.write import require_place
 
     plan = plan_export(directory, policy=policy, repository=repository, base=base, license_id=license_id, merge=merge)
     if not repository:
-        require_outside(plan, Path(to))
+        require_place(plan, Path(to))
     for note in plan.notes:
         write_line(f"note: {note}")
     where = _write(plan, to, repository, public) if write else to

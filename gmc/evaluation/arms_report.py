@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from gmc.evaluation.rewarded import format_value
 from gmc.evaluation.tables import new_table
 from gmc.store.files import atomic_path
 
+LEGEND, SHORT_LABEL = 110, 36
+"""Characters of a line of a legend below the axes, and of a label that has room beside them."""
 NONE = "–"
 NO_INTERVAL = f" ± {NONE}"
 """Of runs that are equal: nothing tells how far others would lie."""
@@ -150,7 +153,10 @@ def save_curves(path: Path, arms: Sequence[Arm]) -> None:
     from matplotlib.figure import Figure
 
     window = max(1, min(WINDOW, min(len(run.rewards_N) for arm in arms for run in arm.runs) // 4))
-    figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+    labels = [fill(arm.label, LEGEND) for arm in arms]
+    below = max(map(len, labels)) > SHORT_LABEL  # beside the axes it would leave them no room
+    height = 4.2 + (0.2 * sum(label.count("\n") + 1 for label in labels) if below else 0)
+    figure = Figure(figsize=(9.0, height), layout="constrained")
     axes = figure.subplots()
     binary = all(run.binary for arm in arms for run in arm.runs)
     scale = 100 if binary else 1
@@ -161,15 +167,16 @@ def save_curves(path: Path, arms: Sequence[Arm]) -> None:
         # Dashes as well as colors: arms may agree exactly, as gmc and tic do without a delay.
         style = ("-", "--", ":")[number % 3]
         mark = "o" if len(updates) == 1 else None  # a line of one point shows nothing
-        (line,) = axes.plot(updates, curves_SN.mean(axis=0), style, label=arm.label, marker=mark)
+        (line,) = axes.plot(updates, curves_SN.mean(axis=0), style, label=labels[number], marker=mark)
         axes.fill_between(
             updates, curves_SN.min(axis=0), curves_SN.max(axis=0), color=line.get_color(), alpha=0.15, linewidth=0
         )
     most = max(len(arm.runs) for arm in arms)
-    title = f"training reward, means of {window} updates" + (f"; shaded: range over {most} seeds" if most > 1 else "")
+    means = f", means of {window} updates" if window > 1 else ""
+    title = f"training reward{means}" + (f"; shaded: range over {most} seeds" if most > 1 else "")
     axes.set(xlabel="update", ylabel="correct, %" if binary else "reward", title=title)
     axes.grid(alpha=0.3)
-    figure.legend(fontsize="small", loc="outside right upper", frameon=False)
+    figure.legend(fontsize="small", loc="outside lower left" if below else "outside right upper", frameon=False)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=150)
 

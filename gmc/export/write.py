@@ -8,7 +8,7 @@ from gmc.errors import GmcError, UsageError
 from gmc.export.plan import Plan
 from gmc.hub import use_cache_when_unreachable
 from gmc.loading.refusals import first_line
-from gmc.store.files import new_directory
+from gmc.store.files import new_directory, require_free
 
 PIECE = 2**24
 """Bytes between two reports of progress."""
@@ -20,7 +20,7 @@ def write_folder(plan: Plan, folder: Path, advance: Callable[[int], None] = lamb
     Raises `UsageError` where something is already and for a place within the run, `GmcError` when the disk refuses; then
     nothing is left.
     """
-    require_outside(plan, folder)
+    require_place(plan, folder)
     with new_directory(folder) as filling, plan.contents() as files:
         for file in files:
             target = filling / file.name
@@ -32,8 +32,9 @@ def write_folder(plan: Plan, folder: Path, advance: Callable[[int], None] = lamb
                 _copy(file.content, target, advance)
 
 
-def require_outside(plan: Plan, folder: Path) -> None:
-    """Raise `UsageError` for a folder within the run that the policy comes from."""
+def require_place(plan: Plan, folder: Path) -> None:
+    """Raise `UsageError` for a folder where something is already, or within the run that the policy comes from."""
+    require_free(folder)
     run = plan.chosen.path.resolve().parent.parent
     if folder.resolve().is_relative_to(run):
         raise UsageError(f"{folder}: lies in the run, where gmc takes folders for its own; give one outside of {run.name}")

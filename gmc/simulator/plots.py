@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 from numpy.typing import NDArray
 
 from gmc.errors import UsageError
@@ -110,9 +110,10 @@ def _delay_by_length(axes: Axes, delays: DelayStatistics) -> None:
     axes.plot(centers, quantiles[:, 1], color="tab:blue", label="median")
     axes.plot(centers, means, color="tab:red", linestyle="--", label="mean")
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.35 * max(1.0, quantiles.max()))  # room for the legend above the band
     axes.set_xlabel("response length (tokens)")
     axes.set_ylabel("delay (updates)")
     correlation = delays.length_correlation

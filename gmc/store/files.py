@@ -125,10 +125,15 @@ def ready_directory(path: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """The same without a marker, for folders that other programs read. Raises `UsageError` where something is already."""
-    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"{path}: there is something already; give another folder, or remove it")
+    require_free(path)
     with _filled_directory(path) as temporary:
         yield temporary
+
+
+def require_free(path: Path) -> None:
+    """Raise `UsageError` where something is that `new_directory` would replace."""
+    if os.path.lexists(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"{path}: there is something already; give another folder, or remove it")
 
 
 @contextlib.contextmanager

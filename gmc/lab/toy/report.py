@@ -44,7 +44,8 @@ def verdict_tables(verdicts: Sequence[Verdict], reference: str) -> Sequence[Tabl
 
 
 STEP_MEANING = (
-    "cos: of the rule's mean gradient and ∇J. scale: ⟨∇J, E g⟩/‖∇J‖². var: of an update batch's gradient over ‖∇J‖². "
+    "cos: of the rule's mean gradient and ∇J, freed of the noise of so many batches, so that slightly more than 1 may come "
+    "out. scale: ⟨∇J, E g⟩/‖∇J‖². var: of an update batch's gradient over ‖∇J‖². "
     "Q: best gain of one step as a share of the noise-free one."
 )
 
@@ -102,7 +103,9 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
     for (left, right), optimizer in zip(rows, optimizers, strict=True):
         for number, rule in enumerate(rules):
             mine = {one.delay: one for one in verdicts if one.optimizer == optimizer and one.rule == rule}
-            shift = 0.6 * (number / max(1, len(rules) - 1) - 0.5)
+            shift = min(0.08, 0.6 / max(1, len(rules) - 1)) * (
+                number - (len(rules) - 1) / 2
+            )  # beside each other, near the tick
             style = {"color": f"C{number % 10}", "marker": "osD^v"[number % 5], "markersize": 4, "capsize": 2}
             for kind in kinds:
                 own = [(place + shift, mine[delays[place]]) for place in kind if delays[place] in mine]
@@ -118,7 +121,7 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
         right.set(ylabel=f"final J minus {reference}'s, by seed")
         for axes in (left, right):
             axes.set_xticks(np.arange(len(delays)), delays, rotation=30 if len(delays) > 5 else 0)
-            axes.set_xlabel("delay")
+            axes.set(xlabel="delay", xlim=(-0.5, len(delays) - 0.5))
             axes.grid(alpha=0.3)
     figure.legend(fontsize="small", loc="outside right upper", frameon=False)
     with atomic_path(path) as temporary:
