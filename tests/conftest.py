@@ -103,8 +103,14 @@ def _library_logger() -> Iterator[None]:
     """The library's logger as a fresh process has it: a command that ran in an earlier test has sent it to the terminal."""
     logger = logging.getLogger("gmc")
     kept = (logger.level, logger.propagate, list(logger.handlers))
-    logger.setLevel(logging.NOTSET)
+    _set_level(logger, logging.NOTSET)
     logger.propagate, logger.handlers = True, []
     yield
-    logger.setLevel(kept[0])
+    _set_level(logger, kept[0])
     logger.propagate, logger.handlers = kept[1], kept[2]
+
+
+def _set_level(logger: logging.Logger, level: int) -> None:
+    """Setting a level empties what each of the thousands of loggers has cached, so only where it is another."""
+    if logger.level != level:
+        logger.setLevel(level)

@@ -1,6 +1,7 @@
 """Entry points are read once for an import path, and again when a folder of it has changed."""
 
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
@@ -20,6 +21,15 @@ def test_an_unchanged_path_is_read_once(monkeypatch):
     registered("some.group")
     monkeypatch.setattr("gmc.registry.entry_points", lambda **_: pytest.fail("read again"))
     registered("some.group")
+
+
+def test_one_reading_serves_every_group(monkeypatch):
+    readings = []
+    monkeypatch.setattr("gmc.registry.entry_points", lambda: readings.append(1) or entry_points())
+    monkeypatch.setattr(sys, "path", [*sys.path, "a folder that is nowhere else on the path"])
+    for group in ("gmc.delays", "gmc.engines", "gmc.delays"):
+        assert registered(group) == tuple(entry_points(group=group))
+    assert readings == [1]
 
 
 def test_what_is_installed_later_is_found(tmp_path, monkeypatch):
