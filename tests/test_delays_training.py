@@ -28,13 +28,20 @@ def train(path, delay):
     return directory, RolloutStore(directory.rollouts, directory.run_id).list()
 
 
+@pytest.fixture(scope="module")
+def synchronous(tmp_path_factory):
+    """The run without a delay."""
+    path = tmp_path_factory.mktemp("synchronous") / "fixed"
+    train(path, "0")
+    return path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("none", ["length:0", "ramp:0", "block:1", "reuse:1"])
-def test_no_delay_is_synchronous_training_bit_for_bit(none, tmp_path):
-    train(tmp_path / "fixed", "0")
+def test_no_delay_is_synchronous_training_bit_for_bit(none, tmp_path, synchronous):
     train(tmp_path / "none", none)
-    assert weights_of(tmp_path / "none") == weights_of(tmp_path / "fixed")
-    assert metrics_of(tmp_path / "none") == metrics_of(tmp_path / "fixed")
+    assert weights_of(tmp_path / "none") == weights_of(synchronous)
+    assert metrics_of(tmp_path / "none") == metrics_of(synchronous)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_process_that_always_dies_ends_training_with_the_name_of_its_log(tmp_p
 
 
 def test_a_resumed_run_makes_the_batches_of_version_0_that_were_in_work(here, tmp_path, monkeypatch):
-    away, settings = tmp_path / "away", small_settings(*SETTINGS, ELSEWHERE)
+    away, settings = tmp_path / "away", small_settings(*SETTINGS, 'rollout.devices=["cpu"]')
     stop = threading.Event()
     shard = samplers.SamplerPool.shard
 
