@@ -47,15 +47,23 @@ _KINDS = {
     **dict.fromkeys(("list", "array", "tuple"), "give a list"),
 }
 _KIND = re.compile(rf"[Ii]nput should be (?:a valid|an) ({'|'.join(sorted(_KINDS, key=len, reverse=True))})\b(, [^(]*[^( ])?")
+_LIMIT = re.compile(r"[Ii]nput should be (greater than or equal to|less than or equal to|greater than|less than) (\S+)")
+_LIMITS = {
+    "greater than or equal to": "at least",
+    "less than or equal to": "at most",
+    "greater than": "more than",
+    "less than": "less than",
+}
 
 
 def plain_words(message: str) -> str:
-    """What a library says of a value of the wrong kind, as a person would.
+    """What a library says of a value of the wrong kind or size, as a person would.
 
     >>> plain_words("Input should be a valid integer, unable to parse string as an integer"), plain_words("too small")
     ('give a whole number', 'too small')
     """
-    return _KIND.sub(lambda found: _KINDS[found[1]], message)
+    kind = _KIND.sub(lambda found: _KINDS[found[1]], message)
+    return _LIMIT.sub(lambda found: f"give {_LIMITS[found[1]]} {found[2]}", kind)
 
 
 def unreadable(error: Exception) -> str:

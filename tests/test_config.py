@@ -60,7 +60,7 @@ def test_the_default_rule_takes_settings_without_being_named():
     [
         ("rollout.groupsize=3", ["rollout.groupsize", "did you mean rollout.group_size"]),
         ("rollout.group_size=1", ["rollout.group_size = 1", "at least 2"]),
-        ("rollout.temperature=0", ["rollout.temperature = 0", "greater than or equal to 0.001"]),
+        ("rollout.temperature=0", ["rollout.temperature = 0", "give at least 0.001"]),
         ("train.normalizer=mean", ["train.normalizer", "seq-mean-token-sum-norm"]),
         ("optimizer=3", ["optimizer = 3"]),
         ("updates", ["--set updates", "key=value"]),

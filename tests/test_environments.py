@@ -148,7 +148,7 @@ def test_a_spec_is_completed_with_every_setting():
 
 REFUSED = {
     "retri": "Did you mean retry?",
-    "retry(tries=1)": "tries = 1: Input should be greater than or equal to 2",
+    "retry(tries=1)": "tries = 1: give at least 2",
     "retry(times=2)": "no setting times; there are tries, share, enough, message",
     "retry(2)": "what stands in the brackets must be settings",
     "retry()()": "one pair of brackets",

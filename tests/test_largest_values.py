@@ -42,7 +42,7 @@ def test_a_huge_value_names_its_setting_and_the_largest_allowed(setting, largest
         resolve_settings(assignments=[setting])
     [line] = str(refusal.value).splitlines()
     assert setting.partition("=")[0] in line
-    assert f"less than or equal to {largest}" in line
+    assert f"give at most {largest}" in line
 
 
 @pytest.mark.parametrize("command", ["train", "rollout"])

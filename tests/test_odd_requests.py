@@ -34,7 +34,7 @@ CASES = {
     "problems without a name": (["rollout", "--set", 'problems.source="\\u0000"'], "--problems is empty"),
     "a model without a name": (["rollout", "--set", "model.source="], "model.source = '': name a Hugging Face model folder"),
     "a model of no text": (["rollout", "--set", 'model.source="a\\u0000b"'], "model.source = 'a\\x00b': name a"),
-    "no temperature": (["rollout", "--temperature", "1e-300"], "rollout.temperature = 1e-300: input should be greater"),
+    "no temperature": (["rollout", "--temperature", "1e-300"], "rollout.temperature = 1e-300: give at least 0.001"),
     "hardly greedy": (
         ["train", "--set", "eval.temperature=1e-300"],
         "give 0, which is greedy, or at least 0.001",

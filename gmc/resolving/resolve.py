@@ -16,7 +16,7 @@ from gmc.config.layers import DEFAULT, FIELDS, Layers, flatten, lay, unflatten
 from gmc.config.settings import OTHERS, RunSettings
 from gmc.environments.build import code_files
 from gmc.environments.build import complete as complete_environment
-from gmc.errors import UsageError
+from gmc.errors import UsageError, plain_words
 from gmc.estimators.base import Estimator
 from gmc.estimators.batch import Need
 from gmc.estimators.composition import ComposedEstimator
@@ -72,7 +72,8 @@ def _resolved(layers: Layers) -> RunSettings:
         settings = RunSettings.model_validate(unflatten(values))
     except ValidationError as error:  # each layer was checked, so what is wrong stands in a file that a command saved
         problem = error.errors()[0]
-        raise UsageError(f"settings: {'.'.join(map(str, problem['loc']))} = {problem['input']!r}: {problem['msg']}") from error
+        key, why = ".".join(map(str, problem["loc"])), plain_words(problem["msg"])
+        raise UsageError(f"settings: {key} = {problem['input']!r}: {why}") from error
     settings = settings.with_origins({key: origins[key] for key in values})
     return _fit_memory(settings) if settings.model.device.startswith("cuda") else settings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gmc.errors import UsageError, did_you_mean, no_file
+from gmc.errors import UsageError, did_you_mean, no_file, plain_words
 from gmc.registry import in_one_line
 from gmc.rewards.base import Reward
 from gmc.rewards.combined import CombinedReward
@@ -115,7 +115,7 @@ def explain_settings(cls: Any, error: ValidationError) -> str:
         return f"no setting {name}; there are {known}{did_you_mean(name, cls.Settings.model_fields)}"
     if problem["type"] == "missing":
         return f"it needs {name} ({cls.Settings.model_fields[name].description}); write {cls.name}({name}=...)"
-    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = plain_words(str(problem["msg"]).removeprefix("Value error, "))
     return f"{name} = {problem['input']!r}: {message}" if name else message
 
 
