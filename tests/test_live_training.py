@@ -1,15 +1,12 @@
 """Live mode with the real model and the real commands: three followers and a trainer, two of them killed without warning."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from forked_commands import Command, ForkedCommands
 
 from gmc.config.sampling import Sampling
 from gmc.engines.transformers import TransformersEngine
@@ -28,35 +25,34 @@ pytestmark = pytest.mark.process
 
 UPDATES = 60
 PROMPTS, GROUP_SIZE = 8, 8
-COMMAND = [sys.executable, "-c", "from gmc.cli.app import main; main()"]
 SETTINGS = [
     *("--updates", str(UPDATES), "--prompts", str(PROMPTS), "--group-size", str(GROUP_SIZE), "--learning-rate", "5e-4"),
     *("--set", "train.checkpoint_every=5", "--set", "live.publish_every=2"),
 ]
 LIVE = ["--set", "live.lease_seconds=4", "--set", "live.patience_seconds=900"]
 
-Start = Callable[..., subprocess.Popen[bytes]]
+Start = Callable[..., Command]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    started: list[subprocess.Popen[bytes]] = []
+    commands, started = ForkedCommands(), list[Command]()
 
-    def _start(*arguments: str) -> subprocess.Popen[bytes]:
-        with open(tmp_path / f"process{len(started)}.log", "wb") as log:
-            command = [*COMMAND, *arguments, "--run", str(tmp_path / "run"), *LIVE]
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"}))
+    def _start(*arguments: str) -> Command:
+        log = tmp_path / f"process{len(started)}.log"
+        started.append(commands.start(*arguments, "--run", str(tmp_path / "run"), *LIVE, log=log))
         return started[-1]
 
     yield _start
     for process in started:
         process.kill()
         process.wait()
+    commands.close()
     for log in sorted(tmp_path.glob("process*.log")):
         print(f"--- {log.name}\n{log.read_text('utf-8', 'replace')[-3000:]}")
 
 
-def _until(condition: Callable[[], bool], processes: list[subprocess.Popen[bytes]], seconds: float = 1200.0) -> None:
+def _until(condition: Callable[[], bool], processes: list[Command], seconds: float = 1200.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the awaited state did not come"
@@ -64,8 +60,8 @@ def _until(condition: Callable[[], bool], processes: list[subprocess.Popen[bytes
         time.sleep(0.1)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGKILL)
+def _kill(process: Command) -> None:
+    process.kill()
     process.wait()
 
 
