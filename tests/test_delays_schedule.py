@@ -5,8 +5,8 @@ import pyarrow.parquet as pq
 import pytest
 from delay_drives import varied
 
-from gmc.delays.base import GroupRef, GroupTimes, ShardContents
-from gmc.delays.registry import parse_delay
+from gmc.delays.base import DelayContext, GroupRef, GroupTimes, ShardContents
+from gmc.delays.registry import arguments_of, parse_delay
 from gmc.delays.replay import ScheduleDelay
 from gmc.delays.schedule import ScheduleRow, read_schedule, schedule_of_run, write_schedule
 from gmc.errors import DataError, UsageError
@@ -33,6 +33,8 @@ def test_a_schedule_comes_back_as_it_was_written(tmp_path):
     rows[3] = rows[3]._replace(launched_at=None, ready_at=None)
     write_schedule(tmp_path / "s.parquet", rows)
     assert read_schedule(tmp_path / "s.parquet") == (rows, P)
+    spec = f"schedule:{tmp_path / 's.parquet'}"
+    assert ScheduleDelay.horizon(arguments_of(spec), DelayContext(P, 2, 0, 400)) == UPDATES
 
 
 def test_the_file_has_the_documented_columns(tmp_path):

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from gmc.delays.arguments import Arguments
-from gmc.delays.base import GroupRef, ShardContents
+from gmc.delays.base import DelayContext, GroupRef, ShardContents
 from gmc.delays.drawn import GeometricDelay, LognormalDelay, UniformDelay
 from gmc.delays.fixed import FixedDelay
 from gmc.delays.length import CalibratedLengthDelay, LengthDelay
-from gmc.delays.registry import EXAMPLES, delay_class, list_delays, parse_delay
+from gmc.delays.registry import EXAMPLES, arguments_of, delay_class, list_delays, parse_delay
 from gmc.delays.shards import ShardsDelay
 from gmc.errors import UsageError
 
@@ -142,6 +142,24 @@ def test_shards_that_do_not_serve_the_run_are_refused():
     ShardsDelay([ShardContents(0, 0, 2), ShardContents(1, 2, 2)], prompts=2, updates=1)
     with pytest.raises(UsageError, match="the 0 shards hold 0"):
         parse("shards")
+
+
+@pytest.mark.unit
+def test_shards_last_for_as_many_updates_as_they_hold_whole_batches():
+    context = DelayContext(3, 2, 0, 400, [ShardContents(0, 0, 4), ShardContents(1, 0, 4)])
+    assert ShardsDelay.horizon(arguments_of("shards"), context) == 2
+
+
+@pytest.mark.unit
+def test_a_live_delay_is_live_takes_no_argument_and_has_no_model():
+    live = delay_class("live")
+    assert live.live
+    live.check(arguments_of("live"), DelayContext(2, 2, 0, 4))
+    with pytest.raises(UsageError, match="--delay live:3: "):
+        live.check(arguments_of("live:3"), DelayContext(2, 2, 0, 4))
+    with pytest.raises(UsageError, match="there is nothing to simulate"):
+        parse("live")
+    assert live.less_offline(arguments_of("live")).startswith("plan more --updates")
 
 
 @pytest.mark.unit

@@ -1,7 +1,9 @@
 """Comparing results, curves over checkpoints, and what the reports print."""
 
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +25,9 @@ from gmc.evaluation.report import (
     warning_lines,
 )
 from gmc.evaluation.results import Result, read_result
+from gmc.evaluation.rewarded import Rewarded
 from gmc.evaluation.samples import Sample
-from gmc.evaluation.scores import count_outcomes, mean_score, problem_scores
+from gmc.evaluation.scores import count_outcomes, main_score, mean_score, problem_scores
 from gmc.evaluation.statistics import estimate, mcnemar, paired_difference
 from gmc.store.files import strict_json
 
@@ -235,6 +238,25 @@ def test_outcomes_by_value() -> None:
         "crashes": 1,
         "mean_response_tokens": 10 / 3,
     }
+
+
+def test_a_majority_that_is_wrong_scores_nothing() -> None:
+    scores = problem_scores(stub(["p", "q"], [[True, False, False], [True, True, False]]).samples()).scores
+    assert scores["maj@3"].tolist() == [0.0, 1.0]
+
+
+def test_parts_of_a_reward_have_means_of_their_own() -> None:
+    parts = iter([[0.5, 1.0], [0.25, math.nan], [1.0, 0.0]])
+    samples = [replace(sample, reward_parts=next(parts)) for sample in stub(["p"], [[True, False, True]]).samples()]
+    scores = problem_scores(samples, rewarded=Rewarded(("exact", "short"), False, (False, False))).scores
+    assert scores["avg@3 exact"].tolist() == [pytest.approx(1.75 / 3)]
+    assert scores["avg@3 short"].tolist() == [pytest.approx(1 / 3)]  # where a part does not apply it is 0
+
+
+def test_the_score_that_stands_for_a_benchmark() -> None:
+    assert main_score(["pass@2", "avg@4", "greedy"]) == "avg@4"
+    assert main_score(["pass@2", "greedy", "maj@4"]) == "greedy"
+    assert main_score(["maj@4", "pass@2"]) == "maj@4"
 
 
 @pytest.mark.parametrize(("samples", "names"), [(1, ["avg@1"]), (2, ["avg@2"]), (3, ["avg@3", "maj@3"])])
