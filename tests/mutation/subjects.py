@@ -41,6 +41,7 @@ UPDATES = [
 ]
 
 SUBJECTS: dict[str, list[str]] = {
+    "gmc/estimators/names.py": ["test_cli_exit_codes.py", "test_cli_errors.py"],
     "gmc/estimators/registry.py": ["test_estimators_registry.py", "test_cli_estimators.py"],
     "gmc/estimators/setting_docs.py": ["test_estimators_registry.py", "test_estimators_settings.py", "test_estimator_docs.py"],
     "gmc/estimators/results.py": ["test_estimators_contract.py", "test_rule_calls.py"],
@@ -60,6 +61,6 @@ SUBJECTS: dict[str, list[str]] = {
     "gmc/evaluation/majority.py": ["test_evaluation_benchmarks.py"],
     "gmc/evaluation/arms.py": STATISTICS,
     "gmc/simulator/statistics.py": ["test_simulate_delays.py"],
-    "gmc/store/files.py": ["test_files.py"],
+    "gmc/store/files.py": ["test_files.py", "test_checkpoint.py", "test_policies.py", "test_shards_store.py"],
 }
 """Pattern of files to their tests; the first pattern that fits a file holds."""
