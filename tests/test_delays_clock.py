@@ -141,3 +141,18 @@ def test_a_delay_far_longer_than_the_run_is_refused_with_a_cure():
     model = parse_delay("length:100000", prompts=2, group_size=1, seed=0, updates=5)
     with pytest.raises(UsageError, match=r"update 0 still waits for 2 ready groups.*shorter delay or for more updates"):
         drive(model, 5, constant(500, 2, 1))
+
+
+@pytest.mark.parametrize("spec", ["length:0", "2", "ramp:2", "reuse:1"])
+def test_out_of_turn_nothing_is_launched_or_taken(spec):
+    model = parse_delay(spec, prompts=2, group_size=1, seed=0, updates=9)
+    for update in range(3):
+        while (batch := model.next_launch(update)) is not None:
+            for other in (batch - 1, batch + 1):
+                with pytest.raises(ValueError, match=f"batch {batch} is the next to be launched, not {other}"):
+                    model.launched(other, update, [[1], [1]])
+            model.launched(batch, update, [[1], [1]])
+        for other in (update - 1, update + 1):
+            with pytest.raises(ValueError, match=rf"update {update} is next.* cannot take for {other}"):
+                model.take(other)
+        assert len(model.take(update)) == 2
