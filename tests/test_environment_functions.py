@@ -260,7 +260,7 @@ def test_functions_that_are_not_there_are_refused_in_one_line(file, monkeypatch,
         ("__all__ = 5\n", "__all__ is 5, not a list of names"),
         ("__all__ = [5]\n", "__all__ is [5], not a list of names"),
         ("f = 5\n__all__ = ['f']\n", "f is int, not a function"),
-        ("def f():\n    '\\ud800'\n", "docstring or signature of f holds half of a surrogate pair"),
+        ("def f():\n    pass\nf.__doc__ = '\\ud800'\n", "docstring or signature of f holds half of a surrogate pair"),
         ("class Odd:\n    def __repr__(self): 1 / 0\ndef f(x=Odd()):\n    'F.'\n", "f has no signature that Python can tell"),
     ],
 )
