@@ -144,7 +144,8 @@ def comparison(first, second, low, high, binary=True):
         second=SimpleNamespace(value=second),
         difference=difference,
     )
-    return SimpleNamespace(scores=(score,), first=SimpleNamespace(record={"benchmark": "arithmetic"}))
+    first, second = (SimpleNamespace(record={"benchmark": "arithmetic", "model": {"version": version}}) for version in (0, 3))
+    return SimpleNamespace(scores=(score,), first=first, second=second)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def comparison(first, second, low, high, binary=True):
     ],
 )
 def test_the_verdict_says_what_changed_how_stale_the_data_was_and_what_is_next(tmp_path, found, sentence):
-    lines = verdict_lines([found], trained(tmp_path / "run", [0.5] * 3))
+    lines = verdict_lines([found], trained(tmp_path / "run", [0.5] * 5))  # the run has gone on since
     assert lines[0] == sentence
     assert lines[1] == "trained by tic at --delay 4 for 3 updates, on rollouts 3.0 updates old on average"
     assert lines[2].startswith("next: ")

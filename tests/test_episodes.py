@@ -278,3 +278,31 @@ def test_progress_counts_each_episode_once_when_it_is_over():
         sampling=Sampling(max_tokens=40), progress=counted.append, environment=Nagging(),
     )  # fmt: skip
     assert sum(counted) == 9
+
+
+class Judging(Environment):
+    """Gives a score of its own making, without the parts of the rewards."""
+
+    name = "judging"
+    summary = "judges"
+
+    def reply(self, episode: Episode, text: str) -> str | None:
+        return None
+
+    def worth(self, episode, score):
+        return Score(0.1, "won", parts={"own": 2.0})
+
+
+class Parts(Length):
+    """Says what its parts gave."""
+
+    def score(self, samples):
+        return [Score(1.0, "whole", parts={"length": 7.0}) for _ in samples]
+
+
+def test_a_score_of_the_environment_s_own_keeps_what_the_rewards_gave():
+    model = tiny_model()
+    given = play(model, Judging(), engine=Scripted([5, 1], [5, 1]), group_size=2, problems=PROBLEMS[:1], reward=Parts())
+    scores = [response.score for group in given for response in group]
+    assert [(score.status, score.parts) for score in scores] == [("won", {"length": 7.0, "own": 2.0})] * 2
+    assert {score.reward for score in scores} == {float(np.float32(0.1))}

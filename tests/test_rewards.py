@@ -207,3 +207,18 @@ def test_complete_says_every_setting_and_parts_have_names_of_their_own(tmp_path)
         with pytest.raises(UsageError, match=f"defines no {inner}; it defines f, h$"):
             complete([f"{file}:{inner}"])
     assert Length.Settings(max_tokens=3, cache=3).cache == 3
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize("error", [ValueError("a\nb"), StopIteration(3), MemoryError()], ids=lambda error: type(error).__name__)
+def test_what_a_reward_raises_is_one_line_with_its_name(error):
+    class Raising(Reward):
+        name = "raising"
+        summary = "raises"
+
+        def score(self, samples):
+            raise error
+
+    with pytest.raises(GmcError, match=rf"^--reward .+: score raised {type(error).__name__}.* --resume$") as caught:
+        combined((1, Raising())).score([sample()])
+    assert "\n" not in str(caught.value)

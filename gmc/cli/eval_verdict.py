@@ -12,8 +12,7 @@ from gmc.store.saved_settings import read_run_settings
 
 def verdict_lines(comparisons: Sequence[Comparison], run: RunDirectory) -> list[str]:
     """One sentence a benchmark on its first score, how the run was trained, and what to try. Empty for an untrained run."""
-    training = _training(run)
-    if not comparisons or not training:
+    if not comparisons or not (training := _training(run, comparisons[0].second.record["model"]["version"])):
         return []
     return [
         *map(_sentence, comparisons),
@@ -37,10 +36,11 @@ def _sentence(comparison: Comparison) -> str:
     )
 
 
-def _training(run: RunDirectory) -> str:
-    """How the run was trained, empty for one that was not, or whose logs cannot be read."""
+def _training(run: RunDirectory, version: int) -> str:
+    """How this version of the run's policy was trained, empty for one that was not, or whose logs cannot be read. The run may
+    be training on, and be further than what was scored."""
     try:
-        settings, metrics = read_run_settings(run.settings("train")), read_metrics(run.metrics)
+        settings, metrics = read_run_settings(run.settings("train")), read_metrics(run.metrics)[:version]
     except (GmcError, OSError):
         return ""
     delay = mean_of(metrics, "delay/mean")

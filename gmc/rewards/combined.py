@@ -11,6 +11,7 @@ import numpy as np
 
 from gmc.errors import GmcError
 from gmc.problems.base import Problem
+from gmc.registry import in_one_line
 from gmc.rewards.base import NOT_APPLICABLE, Reward, Sample, Score, TrainerState
 from gmc.rewards.function import FunctionReward
 from gmc.rewards.specs import RewardSpec, labels
@@ -70,7 +71,7 @@ class CombinedReward(Reward):
 
     def score(self, samples: Sequence[Sample]) -> list[Score]:
         """Raises `GmcError` naming a part whose scores are not one finite number a sample."""
-        scores = [_checked(part, part.reward.score(samples), samples) for part in self.parts]
+        scores = [_checked(part, _asked(part, samples), samples) for part in self.parts]
         sums = [self._sum(own) for own in zip(*scores, strict=True)]
         for score, sample in zip(sums, samples, strict=True):
             if not abs(score.reward) <= LARGEST_REWARD:
@@ -115,6 +116,17 @@ class CombinedReward(Reward):
             },
             note="; ".join(notes) or None,
         )
+
+
+def _asked(part: Part, samples: Sequence[Sample]) -> Sequence[Score]:
+    try:
+        return part.reward.score(samples)
+    except GmcError:
+        raise
+    except Exception as error:  # a plug-in can fail in any way
+        raise GmcError(
+            f"--reward {part.label}: score raised {in_one_line(error)}. Repair it and go on with --resume"
+        ) from error
 
 
 def _checked(part: Part, scores: Sequence[Score], samples: Sequence[Sample]) -> Sequence[Score]:

@@ -186,8 +186,9 @@ class Player:
         for play, score in zip(plays, scores, strict=True):
             with called(self.environment, play.asked.problem.problem_id, "worth"):
                 own = require_worth(self.environment.worth(play.episode, score))
-            # As a shard stores it, so that a resumed run trains on the same number.
-            worth.append(own if own is score else replace(own, reward=float(np.float32(own.reward))))
+            # As a shard stores it, so that a resumed run trains on the same number. What the rewards gave stays beside it.
+            own_reward = float(np.float32(own.reward))
+            worth.append(own if own is score else replace(own, reward=own_reward, parts={**score.parts, **own.parts}))
         return worth
 
 
