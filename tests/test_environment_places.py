@@ -136,7 +136,13 @@ def assert_conserved(run, updates):
     used = [(group.batch, group.group) for groups in read_used(run.used) for group in groups]
     assert len(used) == len(set(used)) == 4 * updates
     batches = {one.batch for one in stored}
-    assert sorted(batches) == list(range(len(stored)))
+    missing = {*range(max(batches) + 1)} - batches
+    assert len(batches) == len(stored)
+    assert len(missing) <= 2, "each of two followers may be at one that the run no longer waits for when it ends"
+    for batch in missing:
+        claims = [path.name for path in (run.path / "claims").glob(f"b{batch:06d}.*")]
+        assert claims, f"nobody claimed batch {batch}"
+        assert f"b{batch:06d}.done" not in claims
     assert {batch for batch, _ in used} <= batches
     found = overview(run)
     assert found["batches_launched"] == found["batches_trained"] + found["batches_waiting"] == len(stored)
