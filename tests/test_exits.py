@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import sys
 
 import pytest
@@ -73,3 +74,13 @@ def test_after_the_command_the_exit_code_is_its_own():
         os._exit(0)
 
     assert [code_of(lambda code=code: end_with(code)) for code in (0, 2, 130)] == [0, 2, 130]
+
+
+@pytest.mark.parametrize("arguments", [["simulate-delay", "--help"], ["train", "--help"], ["estimators", "list"], ["delays"]])
+def test_nothing_is_said_where_nobody_reads_on(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run([sys.executable, "-m", "gmc", *arguments], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert "ended the command" not in ended.stderr
+    assert "Traceback" not in ended.stderr

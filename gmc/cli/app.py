@@ -99,7 +99,10 @@ class _OneLineErrors(TyperGroup):
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
-        except SystemExit as error:  # of somebody's code: no command ends so
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # rich ends so where nobody reads on, as `| head` does
+                raise
+            # Of somebody's code: no command ends so.
             say_early(traceback.extract_tb(error.__traceback__), f"sys.exit({error.code!r})")
             raise typer.Exit(1) from error
         except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gmc.errors import GmcError
-from gmc.store.run_directory import RUN_FILE, RunDirectory, RunRecord
+from gmc.store.run_directory import RUN_FILE, RunDirectory
 
 STARTING = {RUN_FILE, "settings", "lock"}
 """What a command writes into a run before its first result."""
@@ -40,7 +40,7 @@ def _record(path: Path) -> bytes | None:
 
 
 def _take_away(path: Path, missing: list[Path], own: frozenset[str]) -> None:
-    with RunDirectory(path, RunRecord("", "", 0, "", "")).lock():
+    with RunDirectory.open(path).lock():
         files = [entry.relative_to(path) for entry in path.rglob("*") if not entry.is_dir() or entry.is_symlink()]
         if any(file.parts[0] not in STARTING and file.as_posix() not in own for file in files):
             return

@@ -103,10 +103,10 @@ def save_picture(path: Path, verdicts: Sequence[Verdict], reference: str) -> Non
     for (left, right), optimizer in zip(rows, optimizers, strict=True):
         for number, rule in enumerate(rules):
             mine = {one.delay: one for one in verdicts if one.optimizer == optimizer and one.rule == rule}
-            shift = min(0.08, 0.6 / max(1, len(rules) - 1)) * (
-                number - (len(rules) - 1) / 2
-            )  # beside each other, near the tick
-            style = {"color": f"C{number % 10}", "marker": "osD^v"[number % 5], "markersize": 4, "capsize": 2}
+            # Beside each other, near the tick.
+            shift = min(0.08, 0.6 / max(1, len(rules) - 1)) * (number - (len(rules) - 1) / 2)
+            # Ten colors and seven marks: no two of seventy rules look alike.
+            style = {"color": f"C{number % 10}", "marker": "osD^vP*"[number % 7], "markersize": 4, "capsize": 2}
             for kind in kinds:
                 own = [(place + shift, mine[delays[place]]) for place in kind if delays[place] in mine]
                 final, reaches = [one.final for _, one in own], [one.reach or 0.0 for _, one in own]
